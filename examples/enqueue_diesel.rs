@@ -1,4 +1,4 @@
-//! Enqueue in diesel's own transaction, by plain SQL. `place` takes `diesel::MysqlConnection` as
+//! Enqueue in diesel's own transaction, by plain SQL. `place` accepts `diesel::MysqlConnection` as
 //! well as the connection without a C library that this program opens.
 //!
 //!     export ROWMQ_URL=mysql://shop:secret@127.0.0.1:3306/shop
@@ -29,7 +29,7 @@ struct Enqueued {
     msg_id: String,
 }
 
-/// Stores the order and enqueues its mail, in the caller's transaction; the message's id.
+/// Stores the order and enqueues its mail, in the caller's transaction; returns the message's id.
 fn place<C>(conn: &mut C, topic: &str, order: i32) -> QueryResult<String>
 where
     C: Connection<Backend = Mysql> + LoadConnection,
@@ -62,7 +62,7 @@ fn main() -> anyhow::Result<()> {
         other => bail!("order 2 should have been undone: {other:?}"),
     }
 
-    // Diesel tells no error numbers: the text begins with `queue: `.
+    // Diesel exposes no error numbers: the text begins with `queue: `.
     match conn.transaction(|conn| place(conn, "no-such-topic", 3)) {
         Err(Error::DatabaseError(_, refusal)) if refusal.message().starts_with("queue: ") => {
             println!("order 3 is refused: {}", refusal.message());

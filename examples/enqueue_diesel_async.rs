@@ -1,5 +1,5 @@
-//! Enqueue in diesel-async's own transaction, by this library: what is wrong with a message is
-//! found before anything is sent, and thousands are one statement (`enqueue_all`).
+//! Enqueue in diesel-async's own transaction, with this library: it checks a message before it
+//! sends anything, and stores thousands with one statement (`enqueue_all`).
 //!
 //!     export ROWMQ_URL=mysql://shop:secret@127.0.0.1:3306/shop
 //!     cargo run -p rowmq-core --example enqueue_diesel_async
@@ -24,7 +24,7 @@ struct Mail {
     order: i32,
 }
 
-/// Stores the order and enqueues its mail, in the caller's transaction; the message's id.
+/// Stores the order and enqueues its mail, in the caller's transaction; returns the message's id.
 async fn place(conn: &mut AsyncMysqlConnection, topic: &str, order: i32) -> anyhow::Result<MsgId> {
     diesel::insert_into(orders::table)
         .values((orders::id.eq(order), orders::email.eq("ada@example.com")))

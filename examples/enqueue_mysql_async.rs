@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Error, Transaction, TxOpts};
 
-/// Stores the order and enqueues its mail, in the caller's transaction; the message's id.
+/// Stores the order and enqueues its mail, in the caller's transaction; returns the message's id.
 async fn place(tx: &mut Transaction<'_>, topic: &str, order: i32) -> Result<String, Error> {
     let insert = "INSERT INTO orders (id, email) VALUES (?, ?)";
     tx.exec_drop(insert, (order, "ada@example.com")).await?;

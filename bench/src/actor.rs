@@ -1,5 +1,5 @@
 //! The processes of a load: consumers, and the references' claimers. Each is this program again,
-//! started with a task; it says what it has done on its standard output, and ends when its standard
+//! started with a task. It writes its counts to its standard output, and ends when its standard
 //! input does.
 
 mod bare;
@@ -26,26 +26,26 @@ use crate::load::{Claimer, WakeUp};
 pub(crate) use self::company::Company;
 pub(crate) use self::tally::{Count, Tally, now};
 
-/// How often a process says what it has done.
+/// How often a process reports its counts.
 const REPORT: Duration = Duration::from_millis(20);
 
-/// What a process is to do.
+/// The task of a process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Task {
-    /// Claim and settle until told to stop.
+    /// Claim and settle until stopped.
     Drain(DrainTask),
-    /// Take the time from the enqueue to the start of the handler.
+    /// Measure the time from the enqueue to the start of the handler.
     Pickup(PickupTask),
     /// Perform the janitor's duties.
     Sweep,
 }
 
-/// Claim and settle until told to stop.
+/// Claim and settle until stopped.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct DrainTask {
-    /// How.
+    /// How messages are claimed and settled.
     pub(crate) by: Claimer,
-    /// What.
+    /// The topic.
     pub(crate) topic: String,
     /// Handlers at once.
     pub(crate) concurrency: usize,
@@ -57,10 +57,10 @@ pub(crate) struct DrainTask {
     pub(crate) share: u64,
 }
 
-/// Take the time from the enqueue to the start of the handler.
+/// Measure the time from the enqueue to the start of the handler.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct PickupTask {
-    /// What.
+    /// The topic.
     pub(crate) topic: String,
     /// How it learns of messages.
     pub(crate) wake_up: WakeUp,
@@ -74,7 +74,8 @@ pub(crate) async fn run(task: Task, url: ServerUrl) -> anyhow::Result<()> {
     let ending = shutdown.clone();
     tokio::spawn(async move {
         let mut nothing = [0];
-        // Nothing is ever sent: it ends when whoever started this process closes it, or dies.
+        // Nothing is ever sent: the input ends when the process that started this one closes it, or
+        // dies.
         while matches!(tokio::io::stdin().read(&mut nothing).await, Ok(n) if n > 0) {}
         ending.drain.cancel();
     });
@@ -106,8 +107,8 @@ pub(crate) async fn run(task: Task, url: ServerUrl) -> anyhow::Result<()> {
     say(&tally.count())
 }
 
-/// Whether a statement of a reference met a deadlock (1213) or a lock wait that took too long
-/// (1205). Ours deals with these by itself.
+/// Returns whether a statement of a reference met a deadlock (1213) or a lock wait that took too
+/// long (1205). Our own claimers handle these themselves.
 fn is_conflict(error: &anyhow::Error) -> bool {
     match error.downcast_ref() {
         Some(mysql_async::Error::Server(error)) => matches!(error.code, 1213 | 1205),

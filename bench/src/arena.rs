@@ -1,5 +1,5 @@
-//! Where the loads run: a database of its own on the server under test, and what the report says
-//! of that server.
+//! Where the loads run: a separate database on the server under test, and what the report says
+//! about that server.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use crate::load::Claimer;
 
-/// For how long messages can be looked up where that is measured.
+/// How long messages can be looked up where that is measured.
 pub(crate) const SEARCHABLE: Duration = Duration::from_secs(3600);
 
 /// Connections that fill a backlog, and rows of their statements.
@@ -30,7 +30,7 @@ pub(crate) struct Arena {
     pub(crate) topic: Topic,
 }
 
-/// What the report says of the server.
+/// What the report says about the server.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct ServerFacts {
     /// Product and version.
@@ -40,7 +40,7 @@ pub(crate) struct ServerFacts {
 }
 
 impl ServerFacts {
-    /// Whether it writes a binary log.
+    /// Returns whether it writes a binary log.
     pub(crate) fn has_binlog(&self) -> bool {
         self.settings.iter().any(|(name, value)| name == "log_bin" && value == "ON")
     }
@@ -56,8 +56,8 @@ const SETTINGS: [&str; 6] = [
     "innodb_autoinc_lock_mode",
 ];
 
-/// The tables of the seeds, with only their syntax mended and a body that takes bytes, and that of
-/// the raw INSERT.
+/// The tables of the seeds, with only their syntax repaired and a body that takes bytes, and the
+/// table of the raw INSERT.
 const TABLES: [&str; 5] = [
     "CREATE TABLE IF NOT EXISTS bench_bare (id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY, \
      body LONGBLOB NOT NULL) ENGINE = InnoDB",
@@ -83,7 +83,7 @@ const TABLES: [&str; 5] = [
 ];
 
 impl Arena {
-    /// Makes the database on the server of `server`.
+    /// Creates the database on the server of `server`.
     pub(crate) async fn new(server: &ServerUrl) -> anyhow::Result<Self> {
         let database = TestDatabase::on(server).await;
         let topic = database.topic("bench").await;
@@ -95,17 +95,18 @@ impl Arena {
         Ok(arena)
     }
 
-    /// Its URL.
+    /// Returns its URL.
     pub(crate) fn url(&self) -> &ServerUrl {
         self.database.url()
     }
 
-    /// A connection of the bare driver: for the references, and for what is no queue's business.
+    /// Opens a connection of the bare driver: for the references, and for statements that are not
+    /// the queue's.
     pub(crate) async fn raw(&self) -> anyhow::Result<Conn> {
         raw(self.url()).await
     }
 
-    /// Leaves no message and no dead entry of an earlier load.
+    /// Removes every message and dead letter of an earlier load.
     pub(crate) async fn clear(&self) -> anyhow::Result<()> {
         let mut conn = self.raw().await?;
         let tables = [
@@ -133,7 +134,7 @@ impl Arena {
         Ok(())
     }
 
-    /// Whether messages of the topic can be looked up, and which leave a trace.
+    /// Sets whether messages of the topic can be looked up, and which leave a trace.
     pub(crate) async fn set_known(&self, searchable: bool, trace: Sampling) -> anyhow::Result<()> {
         let mut conn = connect(self.url(), SessionKind::Plain).await?;
         let searchable = searchable.then_some(SEARCHABLE);
@@ -141,14 +142,14 @@ impl Arena {
         Ok(store::topic::set(&mut conn, &self.topic.name, &settings).await?)
     }
 
-    /// What bounds the topic's claims.
+    /// Sets the limits of the topic's claims.
     pub(crate) async fn set_limits(&self, limits: Limits) -> anyhow::Result<()> {
         let mut conn = connect(self.url(), SessionKind::Plain).await?;
         let settings = TopicSettings { limits, ..self.topic.settings.clone() };
         Ok(store::topic::set(&mut conn, &self.topic.name, &settings).await?)
     }
 
-    /// Fills the backlog that `by` will drain, and lets the server write down what it owes.
+    /// Fills the backlog that `by` will drain, and lets the server write what is still in memory.
     pub(crate) async fn fill(&self, by: Claimer, messages: u64, body: usize) -> anyhow::Result<()> {
         let share = messages / FILLERS;
         let shares = (0..FILLERS).map(|n| share + u64::from(n < messages % FILLERS));
@@ -173,7 +174,8 @@ impl Arena {
         }
     }
 
-    /// Fills the topic by one connection, so that the messages lie in this order; of each the key.
+    /// Fills the topic by one connection, so that the messages lie in this order; `key` gives the
+    /// key of each.
     pub(crate) async fn fill_queue(
         &self,
         messages: u64,
@@ -220,12 +222,12 @@ impl Arena {
         try_join_all(shares.map(fill)).await.map(drop)
     }
 
-    /// How many statements the server has been sent since it started.
+    /// Returns how many statements the server has received since it started.
     pub(crate) async fn statements(&self) -> anyhow::Result<u64> {
         self.status("Questions").await
     }
 
-    /// How many rows the server has read in the order of an index since it started.
+    /// Returns how many rows the server has read in the order of an index since it started.
     pub(crate) async fn rows_walked(&self) -> anyhow::Result<u64> {
         self.status("Handler_read_next").await
     }
@@ -238,7 +240,7 @@ impl Arena {
     }
 }
 
-/// A connection of the bare driver to the database of `url`.
+/// Opens a connection of the bare driver to the database of `url`.
 pub(crate) async fn raw(url: &ServerUrl) -> anyhow::Result<Conn> {
     let opts = Opts::from_url(url.expose()).context("Cannot read the URL of the server")?;
     let opts = OptsBuilder::from_opts(opts)
@@ -247,7 +249,7 @@ pub(crate) async fn raw(url: &ServerUrl) -> anyhow::Result<Conn> {
     Conn::new(opts).await.context("Cannot connect to the server under test")
 }
 
-/// What the report says of the server of `url`.
+/// Returns what the report says about the server of `url`.
 pub(crate) async fn facts(url: &ServerUrl) -> anyhow::Result<ServerFacts> {
     let mut conn = raw(url).await?;
     let version: Option<String> = conn.query_first("SELECT @@version").await?;
@@ -262,7 +264,7 @@ pub(crate) async fn facts(url: &ServerUrl) -> anyhow::Result<ServerFacts> {
     Ok(ServerFacts { version: format!("{product}{version}"), settings })
 }
 
-/// A body that no server can make smaller.
+/// Returns a body that no server can compress.
 pub(crate) fn bytes(n: usize) -> Vec<u8> {
     let mut body = vec![0; n];
     rand::fill(&mut body[..]);

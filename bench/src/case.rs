@@ -1,4 +1,4 @@
-//! A case: loads that are compared, each in the same rounds as its reference.
+//! A case: loads to compare, each in the same rounds as its reference.
 
 use serde::Serialize;
 
@@ -20,24 +20,24 @@ pub(crate) struct Case {
 /// One load of a case.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Member {
-    /// What its row says.
+    /// The label of its row.
     pub(crate) name: String,
-    /// What is done.
+    /// The load to run.
     pub(crate) load: Load,
-    /// The member that its figures are divided by.
+    /// The member whose figures divide its own.
     pub(crate) reference: Option<String>,
-    /// What it must come to.
+    /// The bars that its figures must meet.
     pub(crate) bars: Vec<Bar>,
 }
 
-/// What a figure must come to.
+/// The value that a figure must reach.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct Bar {
     /// Which figure.
     pub(crate) figure: Name,
-    /// Of the ratio to the reference, or of the figure itself.
+    /// Whether the bar is for the ratio to the reference, or for the figure itself.
     pub(crate) of: Measure,
-    /// On which side.
+    /// The side of the bar on which the figure must lie.
     pub(crate) side: Side,
 }
 
@@ -51,7 +51,7 @@ pub(crate) enum Measure {
     Value,
 }
 
-/// On which side of its bar a figure must lie.
+/// The side of its bar on which a figure must lie.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Side {
@@ -62,7 +62,7 @@ pub(crate) enum Side {
 }
 
 impl Side {
-    /// Whether `value` is on it.
+    /// Returns whether `value` is on this side.
     pub(crate) fn holds(self, value: f64) -> bool {
         match self {
             Self::AtLeast(bar) => value >= bar,
@@ -72,23 +72,23 @@ impl Side {
 }
 
 impl Member {
-    /// A load that others are divided by, or that is looked at for itself.
+    /// Creates a member without a reference.
     pub(crate) fn new(name: impl Into<String>, load: Load) -> Self {
         Self { name: name.into(), load, reference: None, bars: Vec::new() }
     }
 
-    /// Divided by the member of this name.
+    /// Divides its figures by those of the member of this name.
     pub(crate) fn against(mut self, reference: impl Into<String>) -> Self {
         self.reference = Some(reference.into());
         self
     }
 
-    /// Its rate, divided by the reference's, must come to this.
+    /// Requires its rate, divided by the reference's, to be at least this.
     pub(crate) fn bar(self, least: f64) -> Self {
         self.must(Name::Rate, Measure::Ratio, Side::AtLeast(least))
     }
 
-    /// A figure must come to this.
+    /// Requires a figure to meet this bar.
     pub(crate) fn must(mut self, figure: Name, of: Measure, side: Side) -> Self {
         self.bars.push(Bar { figure, of, side });
         self
@@ -99,7 +99,7 @@ impl Member {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Extent {
-    /// Minutes: for a look, and to see that everything runs.
+    /// Minutes: for a first look, and to see that everything runs.
     Quick,
     /// Half an hour and more: for figures to be quoted.
     Full,
@@ -114,16 +114,16 @@ pub(crate) struct Scale {
     pub(crate) extent: Extent,
     /// How often each load is run, in turn with the others of its case.
     pub(crate) rounds: usize,
-    /// For how long what loops is run.
+    /// How long loads in a loop run.
     pub(crate) seconds: u64,
-    /// Messages of a backlog that is drained by batches of hundreds and more.
+    /// Messages of a backlog that is drained in batches of hundreds and more.
     pub(crate) backlog: u64,
     /// Whether the server writes a binary log, which a doorbell needs.
     pub(crate) binlog: bool,
 }
 
 impl Scale {
-    /// The scale of an extent, on a server with or without a binary log.
+    /// Returns the scale of an extent, on a server with or without a binary log.
     pub(crate) fn of(extent: Extent, binlog: bool) -> Self {
         let (rounds, seconds, backlog) = match extent {
             Extent::Quick => (1, 1, 20_000),

@@ -27,7 +27,7 @@ const BASE: Drain = Drain {
     long_reader: false,
 };
 
-/// The bytes of a body, where they are not what is varied.
+/// The bytes of a body, where the body is not what is varied.
 const BODY: usize = 200;
 
 /// All cases, in the order in which they run.
@@ -216,7 +216,7 @@ pub(crate) const PEERS: Case = Case {
     from: Extent::Quick,
 };
 
-/// The loads of [`PEERS`].
+/// Returns the loads of [`PEERS`].
 pub(crate) fn peers(programs: &[(&'static str, PathBuf)]) -> Vec<crate::case::Member> {
     peers::members(programs)
 }

@@ -1,4 +1,4 @@
-//! What is measured: a figure with its unit, and what several rounds of it come to.
+//! A measured figure with its unit, and the spread of several rounds of it.
 
 use std::fmt;
 use std::time::Duration;
@@ -18,20 +18,20 @@ pub(crate) enum Unit {
     Mebibytes,
     /// Percent of one core.
     Percent,
-    /// Rows for each message.
+    /// Rows per message.
     PerMessage,
 }
 
 /// One figure of one round.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Figure {
-    /// What it says.
+    /// Which figure.
     pub(crate) name: Name,
-    /// How much.
+    /// Its value.
     pub(crate) value: f64,
 }
 
-/// What a figure says.
+/// The meaning of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Name {
@@ -41,7 +41,7 @@ pub(crate) enum Name {
     LateRate,
     /// The median latency.
     P50,
-    /// The latency of which 99 of 100 are below.
+    /// The 99th percentile of the latency.
     P99,
     /// Statements a second that the server counted.
     Statements,
@@ -51,12 +51,12 @@ pub(crate) enum Name {
     Resident,
     /// That memory at half of the messages.
     ResidentHalfway,
-    /// Rows that the server read in the order of an index for each message.
+    /// Rows that the server read in the order of an index, per message.
     Walked,
 }
 
 impl Name {
-    /// The unit.
+    /// Returns the unit.
     pub(crate) fn unit(self) -> Unit {
         match self {
             Self::Rate | Self::LateRate | Self::Statements => Unit::PerSecond,
@@ -67,7 +67,7 @@ impl Name {
         }
     }
 
-    /// As a column says it.
+    /// Returns its name for a column.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Rate => "messages/s",
@@ -88,50 +88,50 @@ impl Name {
 pub(crate) struct Sample {
     /// Its figures.
     pub(crate) figures: Vec<Figure>,
-    /// What a plot shows of it: seconds and messages settled, or milliseconds and the share of
+    /// The curve for a plot: seconds and messages settled, or milliseconds and the share of
     /// messages picked up by then.
     pub(crate) curve: Vec<(f64, f64)>,
 }
 
 impl Sample {
-    /// Without a curve.
+    /// Creates a sample without a curve.
     pub(crate) fn of(figures: impl Into<Vec<Figure>>) -> Self {
         Self { figures: figures.into(), curve: Vec::new() }
     }
 
-    /// The value of a figure.
+    /// Returns the value of a figure.
     pub(crate) fn value(&self, name: Name) -> Option<f64> {
         self.figures.iter().find(|figure| figure.name == name).map(|figure| figure.value)
     }
 }
 
-/// A rate.
+/// Returns a rate.
 pub(crate) fn rate(messages: u64, time: Duration) -> Figure {
     let seconds = time.as_secs_f64().max(1e-9);
     Figure { name: Name::Rate, value: count(messages) / seconds }
 }
 
-/// A count as a number to calculate with: exact below 2^53.
+/// Returns a count as a number to calculate with: exact below 2^53.
 #[expect(clippy::cast_precision_loss, reason = "no count here comes near 2^53")]
 pub(crate) fn count(n: u64) -> f64 {
     n as f64
 }
 
-/// A duration in milliseconds.
+/// Returns a duration in milliseconds.
 pub(crate) fn millis(name: Name, time: Duration) -> Figure {
     Figure { name, value: time.as_secs_f64() * 1e3 }
 }
 
-/// A quantile of times in nanoseconds.
+/// Returns a quantile of times in nanoseconds.
 pub(crate) fn quantile(name: Name, times: &Histogram<u64>) -> Figure {
     let at = if name == Name::P50 { 0.5 } else { 0.99 };
     millis(name, Duration::from_nanos(times.value_at_quantile(at)))
 }
 
-/// What several rounds of one figure come to.
+/// The spread of several rounds of one figure.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(crate) struct Spread {
-    /// The middle one.
+    /// The median.
     pub(crate) median: f64,
     /// The least.
     pub(crate) min: f64,
@@ -140,7 +140,7 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// Of the values of the rounds; `None` without any.
+    /// Computes the spread of the rounds' values; `None` without any.
     pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);
@@ -155,7 +155,7 @@ impl Spread {
     }
 }
 
-/// A value with its unit, as people read it: three digits that count.
+/// A value with its unit, as people read it: with three significant digits.
 pub(crate) struct Shown(pub(crate) f64, pub(crate) Unit);
 
 impl fmt::Display for Shown {

@@ -1,4 +1,4 @@
-//! The loads: what is done to the server, stated in full, so that a figure can be read without its
+//! The loads: what they do to the server, stated in full, so that a figure can be read without the
 //! source.
 
 mod backlog;
@@ -37,9 +37,9 @@ pub(crate) enum Load {
     Insert(Insert),
     /// Our producers.
     Enqueue(Enqueue),
-    /// A backlog that is emptied.
+    /// A backlog to drain.
     Drain(Drain),
-    /// A backlog of keys that is emptied under limits of claims.
+    /// A backlog of messages with keys, drained under limits of claims.
     Limited(Limited),
     /// Messages that come and go at the same time.
     Steady(Steady),
@@ -47,42 +47,42 @@ pub(crate) enum Load {
     Backlog(Backlog),
     /// Messages that come one by one to consumers with nothing to do.
     Pickup(Pickup),
-    /// What became of a message, asked beside a backlog.
+    /// Finding out what became of a message, beside a backlog.
     Find(Find),
     /// Delayed messages that fall due one by one, beside many that do not.
     Delays(Delays),
-    /// The sequencer of a stream, by itself.
+    /// The sequencer of a stream, alone.
     Sequence(Sequencing),
     /// Producers of a stream.
     Append(Appending),
-    /// Moving a group, and asking how far it has come.
+    /// Resetting a group, and reading its lag.
     Standing(Standing),
     /// Groups that read a stream.
     Read(Reading),
     /// The memory of a consumer that drains a backlog.
     Memory(Drain),
-    /// The console's pages, each asked for again and again.
+    /// The console's pages, each requested repeatedly.
     Pages(Pages),
     /// The console's pages, left open.
     Viewers(Viewers),
-    /// Another queue's backlog, emptied by its own program.
+    /// Another queue's backlog, drained by its own program.
     Peer(PeerDrain),
 }
 
 /// INSERT in a loop.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct Insert {
-    /// Into which table.
+    /// The table.
     pub(crate) table: Table,
     /// How a statement is committed.
     pub(crate) commit: Commit,
-    /// Connections at once.
+    /// Concurrent connections.
     pub(crate) connections: usize,
-    /// Rows of one statement.
+    /// Rows per statement.
     pub(crate) rows: usize,
     /// Bytes of a body.
     pub(crate) body: usize,
-    /// For how long.
+    /// How long it runs.
     #[serde(serialize_with = "seconds")]
     pub(crate) time: Duration,
 }
@@ -93,11 +93,11 @@ pub(crate) struct Insert {
 pub(crate) enum Table {
     /// An id and a body.
     Bare,
-    /// The queue's own.
+    /// The queue's table.
     Queue,
 }
 
-/// Who commits.
+/// What commits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Commit {
@@ -110,11 +110,11 @@ pub(crate) enum Commit {
 /// Our producers in a loop.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct Enqueue {
-    /// How.
+    /// How messages are enqueued.
     pub(crate) way: Way,
-    /// Connections at once.
+    /// Concurrent connections.
     pub(crate) connections: usize,
-    /// Messages of one send.
+    /// Messages per send.
     pub(crate) batch: usize,
     /// Bytes of a body.
     pub(crate) body: usize,
@@ -122,7 +122,7 @@ pub(crate) struct Enqueue {
     pub(crate) searchable: bool,
     /// Which messages of the topic leave a trace.
     pub(crate) trace: Sampling,
-    /// For how long.
+    /// How long it runs.
     #[serde(serialize_with = "seconds")]
     pub(crate) time: Duration,
 }
@@ -133,35 +133,37 @@ pub(crate) struct Enqueue {
 pub(crate) enum Way {
     /// `Producer`: idempotent, in a lane for each connection.
     Lane,
-    /// `Producer::send_async`, as many tasks as connections, each with a hundred receipts open: the
-    /// producer makes batches of them, one under way at a time.
+    /// `Producer::send_async`, with as many tasks as connections, each with a hundred open
+    /// receipts: the producer makes batches of them, one in flight at a time.
     Receipts,
     /// The same, with a spill journal that nothing goes into.
     Journal,
-    /// `Producer::send` while the server is away: into the spill journal, tasks as connections.
+    /// `Producer::send` while the server is away: into the spill journal, by as many tasks as
+    /// connections.
     Spill,
-    /// As `Spill`, of which only the sending from the journal is timed.
+    /// As `Spill`, but only the sending from the journal is timed.
     Refill,
-    /// `enqueue_to` on a connection in autocommit: nothing tells a resend from a second message.
+    /// `enqueue_to` on a connection in autocommit: nothing distinguishes a resend from a second
+    /// message.
     Plain,
     /// `enqueue_to` between the caller's BEGIN and COMMIT.
     Transaction,
-    /// The same, with ids of the sender's own in a topic with a dedupe window.
+    /// The same, with ids chosen by the sender in a topic with a dedupe window.
     Given,
-    /// The same, with a unique key for each message that is held until it is done.
+    /// The same, with a unique key for each message that is held until the message is done.
     Unique,
     /// `CALL queue_enqueue` by the bare driver, prepared, in autocommit.
     Call,
 }
 
-/// A backlog that processes empty.
+/// A backlog that processes drain.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Drain {
-    /// How.
+    /// How messages are claimed and settled.
     pub(crate) by: Claimer,
     /// Processes.
     pub(crate) consumers: usize,
-    /// Handlers at once in each, where there are handlers.
+    /// Concurrent handlers in each, where there are handlers.
     pub(crate) concurrency: usize,
     /// The most messages of one claim.
     pub(crate) batch: usize,
@@ -169,7 +171,7 @@ pub(crate) struct Drain {
     pub(crate) body: usize,
     /// Messages before the start.
     pub(crate) backlog: u64,
-    /// What is left undrained after this time does not count.
+    /// Messages still undrained after this time do not count.
     pub(crate) limit: Duration,
     /// Whether a transaction that began before the drain stays open, so that nothing is purged.
     pub(crate) long_reader: bool,
@@ -181,7 +183,7 @@ pub(crate) struct Drain {
 pub(crate) enum Claimer {
     /// Our consumer with a handler that does nothing.
     Consumer,
-    /// The same, with a transactional handler: each message is acked by a transaction of its own.
+    /// The same, with a transactional handler: a separate transaction acks each message.
     Transactional,
     /// The same, claiming by update-then-select.
     UpdateThenSelect,
@@ -215,11 +217,11 @@ pub(crate) enum Claimer {
 /// Messages that come and go at the same time.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct Steady {
-    /// Consumers, and their batches.
+    /// The consumers and their batches.
     pub(crate) drain: Drain,
-    /// Messages of one send of the one producer; it waits while the backlog is long.
+    /// Messages per send of the one producer, which waits while the backlog is long.
     pub(crate) send: usize,
-    /// For how long.
+    /// How long it runs.
     #[serde(serialize_with = "seconds")]
     pub(crate) time: Duration,
 }
@@ -245,11 +247,11 @@ pub(crate) struct Backlog {
 pub(crate) enum Beside {
     /// Nothing.
     Nothing,
-    /// So many handled messages that the topic keeps.
+    /// This many handled messages that the topic keeps.
     Finished(u64),
-    /// So many messages that are due in an hour.
+    /// This many messages that are due in an hour.
     Scheduled(u64),
-    /// So many dead letters.
+    /// This many dead letters.
     Dead(u64),
 }
 
@@ -264,7 +266,7 @@ pub(crate) struct Pickup {
     pub(crate) rate: u32,
     /// How many messages.
     pub(crate) messages: usize,
-    /// How long the consumers are watched while nothing comes.
+    /// How long the consumers are measured while no message comes.
     #[serde(serialize_with = "seconds")]
     pub(crate) idle: Duration,
 }
@@ -276,32 +278,32 @@ pub(crate) struct Delays {
     pub(crate) pending: u64,
     /// Messages that fall due a second.
     pub(crate) rate: u32,
-    /// For how long they do.
+    /// How long they fall due.
     #[serde(serialize_with = "seconds")]
     pub(crate) time: Duration,
-    /// How long the sweeper is watched before, while nothing is due.
+    /// How long the sweeper is measured before that, while nothing is due.
     #[serde(serialize_with = "seconds")]
     pub(crate) idle: Duration,
     /// Bytes of a body.
     pub(crate) body: usize,
 }
 
-/// What became of a message, asked beside a backlog.
+/// Finding out what became of a message, beside a backlog.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct Find {
     /// Messages that are ready.
     pub(crate) backlog: u64,
     /// Whether they are in the lookup.
     pub(crate) searchable: bool,
-    /// What is asked for.
+    /// What is known of the message.
     pub(crate) asked: Asked,
-    /// How often.
+    /// How many requests.
     pub(crate) asks: usize,
     /// Bytes of a body.
     pub(crate) body: usize,
 }
 
-/// The console's pages, each asked for again and again.
+/// The console's pages, each requested repeatedly.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct Pages {
     /// Messages that are ready.
@@ -310,25 +312,25 @@ pub(crate) struct Pages {
     pub(crate) others: u64,
     /// Bytes of a body.
     pub(crate) body: usize,
-    /// How often each is asked for.
+    /// How often each page is requested.
     pub(crate) asks: usize,
 }
 
-/// The console's pages, left open: each of their readers has one of them, in turn.
+/// The console's pages, left open: each viewer has one of them, in turn.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct Viewers {
-    /// How many read.
+    /// How many viewers.
     pub(crate) viewers: usize,
     /// Messages that are ready.
     pub(crate) backlog: u64,
     /// Bytes of a body.
     pub(crate) body: usize,
-    /// For how long.
+    /// How long it runs.
     #[serde(serialize_with = "seconds")]
     pub(crate) time: Duration,
 }
 
-/// What is known of a message that is looked for.
+/// What is known of a message to find.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Asked {
@@ -342,16 +344,16 @@ pub(crate) enum Asked {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum WakeUp {
-    /// It asks.
+    /// It polls.
     Polling,
     /// It follows the server's binary log.
     Doorbell,
 }
 
-/// Another queue's backlog, emptied by its own program.
+/// Another queue's backlog, drained by its own program.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct PeerDrain {
-    /// Whose.
+    /// The queue.
     pub(crate) peer: Peer,
     /// Messages before the start.
     pub(crate) backlog: u64,
@@ -359,13 +361,13 @@ pub(crate) struct PeerDrain {
     pub(crate) body: usize,
     /// Worker processes or pools.
     pub(crate) consumers: usize,
-    /// What is left undrained after this time does not count.
+    /// Messages still undrained after this time do not count.
     #[serde(serialize_with = "seconds")]
     pub(crate) limit: Duration,
 }
 
 impl Load {
-    /// Puts the load on the server, once.
+    /// Runs the load on the server, once.
     pub(crate) async fn run(&self, arena: &Arena) -> anyhow::Result<Sample> {
         arena.clear().await?;
         stream::clear(&mut arena.raw().await?).await?;

@@ -46,7 +46,7 @@ enum Command {
     /// A process of a load.
     #[command(hide = true)]
     Actor {
-        /// What it is to do.
+        /// Its task.
         task: String,
         /// The server, and the database of the load.
         #[arg(long, env = "ROWMQ_URL", hide_env_values = true)]
@@ -56,22 +56,22 @@ enum Command {
 
 #[derive(clap::Args)]
 struct RunArgs {
-    /// Minutes, with one round of each load: for a look, not to be quoted.
+    /// Take minutes, with one round of each load: for a first look, not to be quoted.
     #[arg(long, conflicts_with = "long")]
     quick: bool,
-    /// With backlogs of ten millions.
+    /// Include backlogs of ten millions.
     #[arg(long)]
     long: bool,
     /// Only these cases, separated by commas; `bench cases` shows them all.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// How often each load is run, instead of what the extent says.
+    /// How often each load is run, instead of the extent's number.
     #[arg(long)]
     rounds: Option<usize>,
     /// The folder for the report and the plots.
     #[arg(long, default_value = "target/bench")]
     out: PathBuf,
-    /// The program of another queue, as NAME=PATH: its drain is a case too.
+    /// The program of another queue, as NAME=PATH: its drain becomes a case too.
     #[arg(long = "peer", value_parser = peer)]
     peers: Vec<(&'static str, PathBuf)>,
     /// The server's URL; the account must be allowed to create databases.
@@ -141,7 +141,7 @@ async fn run(args: RunArgs) -> anyhow::Result<()> {
     finish(&args, &report)
 }
 
-/// The cases that are to run, with their loads.
+/// Returns the cases to run, with their loads.
 fn plan(args: &RunArgs, scale: &Scale) -> anyhow::Result<Vec<(&'static Case, Vec<Member>)>> {
     const PEERS: &Case = &cases::PEERS;
     let known = || CATALOGUE.iter().chain([PEERS]);

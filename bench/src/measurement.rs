@@ -1,5 +1,5 @@
-//! Running a case: every load once a round, in turn, so that a slow minute of the machine falls on
-//! a load and its reference alike.
+//! Runs a case: every load once a round, in turn, so that a slow minute of the machine falls on a
+//! load and its reference alike.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use crate::arena::Arena;
 use crate::case::{Bar, Measure, Member};
 use crate::figure::{Name, Sample, Spread, Unit};
 
-/// What a case came to.
+/// The outcome of a case.
 #[derive(Debug, Serialize)]
 pub(crate) struct Outcome {
     /// Its name.
@@ -23,7 +23,7 @@ pub(crate) struct Outcome {
     pub(crate) rows: Vec<Row>,
 }
 
-/// What a load came to.
+/// The outcome of a load.
 #[derive(Debug, Serialize)]
 pub(crate) struct Row {
     /// The load, stated in full.
@@ -35,18 +35,18 @@ pub(crate) struct Row {
     pub(crate) samples: Vec<Sample>,
 }
 
-/// What a figure came to.
+/// The outcome of a figure.
 #[derive(Debug, Serialize)]
 pub(crate) struct FigureOutcome {
-    /// Which.
+    /// Which figure.
     pub(crate) name: Name,
-    /// In which unit.
+    /// Its unit.
     pub(crate) unit: Unit,
-    /// Over the rounds.
+    /// Its values over the rounds.
     pub(crate) value: Spread,
     /// Divided, round by round, by the reference's.
     pub(crate) ratio: Option<Spread>,
-    /// What it had to come to, and whether it did.
+    /// Its bars, and whether it met them.
     pub(crate) bars: Vec<BarOutcome>,
 }
 
@@ -69,7 +69,7 @@ pub(crate) async fn run(
 ) -> anyhow::Result<Vec<Row>> {
     let mut samples: Vec<Vec<Sample>> = members.iter().map(|_| Vec::new()).collect();
     for round in 1..=rounds {
-        // A database of its own: nothing that one round leaves to be purged slows the next.
+        // A separate database: nothing that one round leaves to be purged slows the next.
         let arena = Arena::new(server).await?;
         for (member, samples) in members.iter().zip(&mut samples) {
             bar.set_message(format!("{} (round {round})", member.name));

@@ -1,4 +1,4 @@
-//! The plots, for those who would rather look than read.
+//! The plots of a run.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use crate::measurement::{Outcome, Row};
 
 const SIZE: (u32, u32) = (760, 420);
 
-/// Colours that are told apart also by those who see fewer (Okabe and Ito).
+/// Colours that remain distinct for colour-blind readers (Okabe and Ito).
 const COLOURS: [RGBColor; 6] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -24,16 +24,16 @@ const COLOURS: [RGBColor; 6] = [
 /// A line with its name.
 type Line = (String, Vec<(f64, f64)>);
 
-/// What a plot says around its lines.
+/// The labels and axes around the lines of a plot.
 struct Frame {
     title: &'static str,
     across: &'static str,
     up: &'static str,
-    /// Each tick across is ten times the last.
+    /// Each tick on the horizontal axis is ten times the last.
     tenfold: bool,
 }
 
-/// Draws the plots of the cases that ran into `folder`; where they are.
+/// Draws the plots of the cases that ran into `folder`, and returns their paths.
 pub(crate) fn draw(folder: &Path, outcomes: &[Outcome]) -> anyhow::Result<Vec<PathBuf>> {
     let case = |name: &str| outcomes.iter().find(|outcome| outcome.case == name);
     let curves = |case: &Outcome| case.rows.iter().filter_map(curve).collect();
@@ -77,7 +77,7 @@ pub(crate) fn draw(folder: &Path, outcomes: &[Outcome]) -> anyhow::Result<Vec<Pa
     Ok(drawn)
 }
 
-/// The curve of the last round.
+/// Returns the curve of the last round.
 fn curve(row: &Row) -> Option<Line> {
     let sample = row.samples.last()?;
     Some((row.member.name.clone(), sample.curve.clone()))
@@ -136,7 +136,7 @@ fn draw_lines(path: &Path, frame: &Frame, lines: &[Line]) -> anyhow::Result<()> 
     area.present().map_err(failed)
 }
 
-/// A number for an axis.
+/// Formats a number for an axis.
 fn short(value: f64) -> String {
     match value {
         v if v >= 1e6 => format!("{} M", v / 1e6),

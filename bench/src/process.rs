@@ -1,22 +1,22 @@
-//! What the system says of a process (Linux).
+//! What the kernel reports about a process (Linux).
 
 use std::time::Duration;
 
 use anyhow::Context;
 
-/// Clock ticks a second in what the kernel says, whatever its own rate is.
+/// Clock ticks a second in the kernel's reports, whatever its own rate is.
 const TICKS: u64 = 100;
 
-/// The CPU time that a process has used.
+/// Returns the CPU time that a process has used.
 pub(crate) fn cpu_time(id: u32) -> anyhow::Result<Duration> {
     let text = read(id, "stat")?;
-    // The name, in brackets, may hold anything; after it come numbers.
+    // The name, in brackets, may contain anything; after it come numbers.
     let numbers = text.rsplit(')').next().unwrap_or_default().split_whitespace();
     let ticks: u64 = numbers.skip(11).take(2).filter_map(|n| n.parse::<u64>().ok()).sum();
     Ok(Duration::from_millis(ticks * 1000 / TICKS))
 }
 
-/// The most memory that a process has had resident, in mebibytes.
+/// Returns the most memory that a process has had resident, in mebibytes.
 pub(crate) fn peak_resident(id: u32) -> anyhow::Result<f64> {
     let text = read(id, "status")?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));

@@ -1,4 +1,4 @@
-//! What a run came to: a table for people, a file for programs.
+//! The results of a run: a table for people, a file for programs.
 
 use std::io::Write;
 use std::path::Path;
@@ -21,12 +21,12 @@ pub(crate) struct Report {
     pub(crate) scale: Scale,
     /// Cores of the machine, which the server shares with the loads.
     pub(crate) cores: usize,
-    /// What each case came to.
+    /// The outcome of each case.
     pub(crate) cases: Vec<Outcome>,
 }
 
 impl Report {
-    /// Says what was measured, before the first figure.
+    /// Describes what is measured, before the first figure.
     pub(crate) fn head(&self, out: &mut impl Write) -> anyhow::Result<()> {
         let settings = self.server.settings.iter().map(|(name, value)| format!("{name}={value}"));
         writeln!(out, "{}, {} cores", self.server.version, self.cores)?;
@@ -40,14 +40,14 @@ impl Report {
         Ok(())
     }
 
-    /// Writes everything down for programs.
+    /// Saves everything for programs.
     pub(crate) fn save(&self, path: &Path) -> anyhow::Result<()> {
         let text = serde_json::to_string_pretty(self)?;
         std::fs::write(path, text)
             .with_context(|| format!("Cannot write the report to {}", path.display()))
     }
 
-    /// How many bars there were, and how many were met.
+    /// Returns how many bars there were, and how many were met.
     pub(crate) fn bars(&self) -> (usize, usize) {
         let rows = self.cases.iter().flat_map(|case| &case.rows);
         let bars = rows.flat_map(|row| &row.results).flat_map(|result| &result.bars);
@@ -55,7 +55,7 @@ impl Report {
     }
 }
 
-/// Shows what a case came to.
+/// Shows the outcome of a case.
 pub(crate) fn show(out: &mut impl Write, outcome: &Outcome) -> anyhow::Result<()> {
     writeln!(out, "\n{}: {}", outcome.case, outcome.about)?;
     let mut table = Table::new();

@@ -10,13 +10,13 @@ use std::path::PathBuf;
 
 use crate::tag::Actor;
 
-/// Who a process is in its run.
+/// The identity of a process in its run.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Identity {
     /// Its number.
     #[arg(long, value_parser = actor)]
     pub(crate) actor: Actor,
-    /// The file it writes down in what it sees.
+    /// The file to which it writes what it sees.
     #[arg(long)]
     pub(crate) record: PathBuf,
 }

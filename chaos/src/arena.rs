@@ -1,5 +1,5 @@
-//! What a run breaks: a server, a fleet of processes each behind a proxy of its own, and what the
-//! harness itself does to them.
+//! The target of a run's faults: a server, a fleet of processes each behind its own proxy, and what
+//! the harness itself does to them.
 
 mod accounts;
 mod fleet;
@@ -33,7 +33,7 @@ use crate::stream::{self, KIND, STREAM, key_of, kind_of};
 use crate::tag::{Actor, Tag};
 use crate::task::Task;
 
-/// The topic whose consumers the faults are aimed at.
+/// The topic whose consumers are the target of the faults.
 pub(crate) const WORK: &str = "work";
 /// Filled in transactions that think and roll back.
 pub(crate) const LEDGER: &str = "ledger";
@@ -41,7 +41,7 @@ pub(crate) const LEDGER: &str = "ledger";
 pub(crate) const EFFECTS: &str = "effects";
 /// The same, by sessions that claim and settle by the SQL contract.
 pub(crate) const CALLS: &str = "calls";
-/// The same sessions look here before each batch of the other topic, and hold claims of both.
+/// The same sessions claim from here before each batch of the other topic, and hold claims of both.
 pub(crate) const URGENT: &str = "urgent-calls";
 /// Handled by programs that the real `rowmq-consumer exec` runs.
 pub(crate) const PROGRAM: &str = "program";
@@ -53,70 +53,70 @@ pub(crate) const BURST: &str = "burst";
 /// Every topic of a run.
 pub(crate) const TOPICS: [&str; 8] = [WORK, LEDGER, EFFECTS, CALLS, URGENT, PROGRAM, HOOK, BURST];
 
-/// How many of its messages run at once in the whole fleet: less than one consumer could, and so
-/// that they keep up with their senders.
+/// How many of its messages run at once in the whole fleet: fewer than one consumer could, and
+/// enough to keep up with their senders.
 pub(crate) const EFFECTS_RUNNING: NonZeroU32 = NonZeroU32::MIN.saturating_add(2);
 
-/// Topics with a limit that they reach now and then also without a fault: 400 ms of what comes in.
+/// Topics with a limit that they sometimes reach even without a fault: 400 ms of incoming messages.
 /// Their senders are refused, or wait.
 const LIMITED: [(&str, NonZeroU64); 2] =
     [(LEDGER, NonZeroU64::MIN.saturating_add(11)), (EFFECTS, NonZeroU64::MIN.saturating_add(11))];
-/// Those whose messages can be looked up. Everything with an effect is in one of them.
+/// The topics whose messages can be looked up. Every message with an effect is in one of them.
 const SEARCHABLE: [&str; 4] = [EFFECTS, CALLS, URGENT, PROGRAM];
 
-/// Where transactional handlers write their effects. A message may be there twice, so that it is
-/// seen.
+/// The table of the transactional handlers' effects. A message may be in it twice, so that a
+/// duplicate is seen.
 const EFFECT_TABLE: &str = "CREATE TABLE chaos_effect ( \
      id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY, \
      msg_id BINARY(16) NOT NULL) ENGINE = InnoDB";
 
-/// How long the harness waits for a server it has started again: longer than `ops/dev-server` does
+/// How long the harness waits for a server it has restarted: longer than `ops/dev-server` does
 /// (120 s), whose error shows the end of the server's log.
 const SERVER_PATIENCE: Duration = Duration::from_secs(150);
 
 /// The harness's own number among the actors: it sends a message now and then.
 const HARNESS: Actor = Actor(0);
 
-/// The next number of a process.
+/// The number of the next process.
 static NEXT_ACTOR: AtomicU64 = AtomicU64::new(1);
 
 pub(crate) fn next_actor() -> Actor {
     Actor(NEXT_ACTOR.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Whose queue is broken.
+/// The queue to break.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Queue {
     /// Ours.
     Product,
-    /// The one that everybody writes first.
+    /// The naive queue that most people write first.
     Naive,
 }
 
-/// See the module.
+/// The run's server and fleet; see the module.
 pub(crate) struct Arena {
     pub(crate) queue: Queue,
-    /// What is killed and frozen, unless it is a cluster.
+    /// The server to kill and freeze, unless it is a cluster.
     server: Option<Server>,
     pub(crate) fleet: Fleet,
-    /// What the harness does and sends.
+    /// The record of what the harness does and sends.
     pub(crate) record: Record,
-    /// As root, past every proxy.
+    /// Connects as root, past every proxy.
     pub(crate) root: ServerUrl,
-    /// What gives a process a wrong clock, where it can be had.
+    /// The library that gives a process a wrong clock, where available.
     pub(crate) clock_library: Option<PathBuf>,
     folder: PathBuf,
     next: AtomicU64,
     /// The harness sends one message at a time.
     sending: Mutex<()>,
-    /// Sessions of another login; they end with the run.
+    /// Sessions of another login, which end with the run.
     pub(crate) strangers: Mutex<JoinSet<()>>,
-    /// And puts one group elsewhere at a time.
+    /// The harness resets one group at a time.
     pub(crate) rewinding: Mutex<()>,
 }
 
 impl Arena {
-    /// Makes the queue's tables, the topics and the application's account on `server`.
+    /// Creates the queue's tables, the topics and the application's account on `server`.
     pub(crate) async fn prepare(
         queue: Queue,
         server: Option<Server>,
@@ -125,7 +125,7 @@ impl Arena {
         folder: &Path,
     ) -> anyhow::Result<Self> {
         let url = root.clone();
-        // The migrations run on a runtime of their own.
+        // The migrations run on a separate runtime.
         tokio::task::spawn_blocking(move || {
             tokio::runtime::Handle::current().block_on(migration::run(&url))
         })
@@ -160,21 +160,21 @@ impl Arena {
         })
     }
 
-    /// The one server of this run.
+    /// Returns the one server of this run.
     pub(crate) fn server(&self) -> anyhow::Result<&Server> {
         self.server.as_ref().context("this fault is not for a cluster")
     }
 
-    /// The folder of this run: `records/` and what the processes said.
+    /// Returns the folder of this run: `records/` and the output of the processes.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// A connection as root, past every proxy; waits for a server that is starting.
+    /// Connects as root, past every proxy; waits for a server that is starting.
     pub(crate) async fn connect(&self) -> anyhow::Result<AsyncMysqlConnection> {
         let deadline = tokio::time::Instant::now() + SERVER_PATIENCE;
         loop {
-            // Also to a server that is read-only for a time.
+            // Connects even to a server that is read-only for a time.
             match connect_to_any(&self.root, SessionKind::Plain).await {
                 Ok(conn) => return Ok(conn),
                 Err(error) if tokio::time::Instant::now() > deadline => return Err(error.into()),
@@ -183,7 +183,7 @@ impl Arena {
         }
     }
 
-    /// Runs statements as root, again and again until the server has answered all of them.
+    /// Runs statements as root, and repeats them until the server has answered all of them.
     pub(crate) async fn execute(&self, sql: &str) -> anyhow::Result<()> {
         let deadline = tokio::time::Instant::now() + SERVER_PATIENCE;
         loop {
@@ -195,7 +195,7 @@ impl Arena {
         }
     }
 
-    /// The server as an account with these privileges on the queue's database and no others.
+    /// Creates an account with only these privileges on the queue's database, and returns its URL.
     pub(crate) async fn account(&self, user: &str, grants: &str) -> anyhow::Result<ServerUrl> {
         let database = self.root.database();
         let sql = format!(
@@ -206,12 +206,12 @@ impl Arena {
         account_url(&self.root, user, "app")
     }
 
-    /// Enqueues one message of the harness's own and writes it down like any sender.
+    /// Enqueues one message of the harness and records it like any sender.
     pub(crate) async fn send(&self, topic: &str, task: Task) -> anyhow::Result<Tag> {
         self.send_padded(topic, task, 0).await
     }
 
-    /// The same with so many bytes of padding.
+    /// Enqueues one message with this many bytes of padding.
     pub(crate) async fn send_padded(
         &self,
         topic: &str,
@@ -247,7 +247,7 @@ impl Arena {
     }
 }
 
-/// Three topics are searchable, and one of them keeps what was handled; the others leave traces.
+/// Three topics are searchable, and one of them keeps handled messages; the others leave traces.
 fn settings(topic: &str) -> TopicSettings {
     let day = Duration::from_secs(24 * 3600);
     let searchable = SEARCHABLE.contains(&topic).then_some(day);
@@ -260,7 +260,7 @@ fn settings(topic: &str) -> TopicSettings {
     TopicSettings { searchable, on_done, max_depth, trace, limits, ..TopicSettings::default() }
 }
 
-/// The same server and database as another account.
+/// Returns the same server and database with another account.
 pub(crate) fn account_url(
     url: &ServerUrl,
     user: &str,

@@ -1,4 +1,4 @@
-//! The proof: from the records of all actors alone, what became of every message.
+//! The proof: what became of every message, from the records of all actors alone.
 
 mod failover;
 mod history;
@@ -25,30 +25,31 @@ use history::History;
 use message::Message;
 pub(crate) use rescue::{RescueTimes, Times};
 
-/// What is in the queue's tables when a run is over. It is used for one thing: to tell a message
-/// that waits for ever, or is dead-lettered, from one that is lost.
+/// The content of the queue's tables when a run is over. It serves one purpose: to distinguish a
+/// message that waits for ever, or is dead-lettered, from one that is lost.
 #[derive(Debug, Default)]
 pub(crate) struct Leftovers {
     /// Not settled: ready, scheduled or claimed.
     pub(crate) unsettled: HashMap<Share, u64>,
-    /// Those of a topic that was deleted under them: they were given one that nothing consumes.
+    /// Messages whose topic was deleted before they were settled: they were given a topic that
+    /// nothing consumes.
     pub(crate) restored: HashSet<Share>,
-    /// Dead letters, and what each had asked for.
+    /// Dead letters, and the ending that each task had asked for.
     pub(crate) dead: HashMap<Share, Ending>,
-    /// What a search says of each message of the topics that are searchable, and whether its topic
-    /// keeps handled messages.
+    /// The search result for each message of the searchable topics, and whether its topic keeps
+    /// handled messages.
     pub(crate) found: HashMap<Tag, (StateWord, bool)>,
-    /// Effects that transactional handlers have committed: these rows are no table of the queue's.
+    /// Effects that transactional handlers have committed: their table is not one of the queue.
     pub(crate) effects: HashMap<Tag, u64>,
     /// Messages that hold a unique key and are not there to be handled.
     pub(crate) holders: HashSet<Tag>,
-    /// What the traces of topics say that trace everything.
+    /// The traces of topics that trace everything.
     pub(crate) traces: HashMap<Share, Trace>,
-    /// What groups are not through with, in words: there is nothing of it when a run is over.
+    /// What groups have not finished, in words: empty when a run is over.
     pub(crate) behind: Vec<String>,
 }
 
-/// How often each was written of a message in a topic, or for a group.
+/// How often each event was traced for a message in a topic, or for a group.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Trace {
     pub(crate) enqueued: u64,
@@ -75,64 +76,64 @@ pub(crate) enum Breach {
     KeyHeld,
     /// I6: delivered again before anything was broken.
     DuplicateInQuiet,
-    /// I7: dead-lettered although it had done nothing wrong.
+    /// I7: dead-lettered although its task never asked for that.
     DeadInnocent,
     /// I8: still not settled.
     Stuck,
-    /// A search says something else of it than the records do.
+    /// A search reports something other than the records.
     Misreported,
     /// I5: a later message of its partition was begun first, in an ordered group.
     Overtaken,
-    /// I9: it has two offsets, or its offset has two messages, or none has the one before, or it is
-    /// not in the order of commits.
+    /// I9: it has two offsets, or its offset has two messages, or the offset before it has none, or
+    /// it is not in the order of commits.
     Offset,
     /// I9: its group was to handle it again, and did not.
     NotReplayed,
-    /// A member of a broadcast group was told that it is settled, and a process that came later to
-    /// the member's name began it.
+    /// A member of a broadcast group learned that it is settled, and a process that later took the
+    /// member's name began it.
     HandledAgain,
-    /// It came to a group whose filter it does not meet.
+    /// It was delivered to a group whose filter it does not match.
     Unwanted,
-    /// Its trace says something else than the records.
+    /// Its trace differs from the records.
     WrongTrace,
-    /// I10: it began while as many of its topic ran as may.
+    /// I10: it began while its topic's limit of running messages was reached.
     BeyondLimit,
-    /// It was handled, and its operator was told that it is cancelled.
+    /// It was handled, and its operator learned that it is cancelled.
     HandledThoughCancelled,
 }
 
-/// How many broken promises are told with their messages' history; the records have them all.
+/// How many broken promises are reported with their messages' history; the records have them all.
 pub(crate) const TOLD: usize = 3;
 
 /// One broken promise.
 #[derive(Debug)]
 pub(crate) struct Violation {
     pub(crate) breach: Breach,
-    /// Its message; `None` if it is of a whole group.
+    /// Its message; `None` if it concerns a whole group.
     pub(crate) share: Option<Share>,
-    /// Everything that any actor wrote down about the message, and the faults meanwhile; of the
-    /// first [`TOLD`].
+    /// Everything that any actor recorded about the message, and the faults of that time; only for
+    /// the first [`TOLD`].
     pub(crate) history: String,
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     /// Messages acknowledged.
     pub(crate) enqueued: usize,
     /// Of these, the most within one second.
     pub(crate) peak: u64,
-    /// Messages whose commit had no answer.
+    /// Messages whose commit got no answer.
     pub(crate) in_doubt: usize,
     /// Messages whose effect is complete.
     pub(crate) handled: usize,
     /// Messages of the stream that a group has handled to the end, counted for each group.
     pub(crate) read: usize,
-    /// Deliveries of those beyond the first that nobody had asked for.
+    /// Deliveries of those beyond the first that no handler had asked for.
     pub(crate) read_again: usize,
-    /// How often a group was put back, or given a stretch again, in a partition.
+    /// How often a group was reset, or given a stretch again, in a partition.
     pub(crate) rewinds: usize,
-    /// Dead letters that had asked for it.
+    /// Dead letters whose tasks had asked for it.
     pub(crate) poisoned: usize,
     /// Deliveries beyond the first that no handler had asked for.
     pub(crate) duplicates: usize,
@@ -144,12 +145,12 @@ pub(crate) struct Findings {
     pub(crate) deleted: usize,
     /// Deletions that were refused, or failed.
     pub(crate) undeleted: usize,
-    /// Messages that came into a topic as it was deleted, and were given another.
+    /// Messages that entered a topic while it was deleted, and were given another topic.
     pub(crate) restored: usize,
     /// Strikes by name, in the order of their first.
     pub(crate) strikes: Vec<(String, usize)>,
     pub(crate) rescue: RescueTimes,
-    /// Of a cluster: each loss of its writer.
+    /// Each loss of the writer, in a cluster.
     pub(crate) failovers: Vec<Failover>,
     pub(crate) violations: Vec<Violation>,
 }
@@ -159,7 +160,7 @@ impl Findings {
         self.is_sound_but_for(&[])
     }
 
-    /// Whether no promise was broken that is not among these.
+    /// Returns whether every broken promise is among these.
     pub(crate) fn is_sound_but_for(&self, known: &[Breach]) -> bool {
         self.violations.iter().all(|violation| known.contains(&violation.breach))
     }
@@ -211,7 +212,7 @@ pub(crate) fn check(folder: &Path, leftovers: &Leftovers) -> anyhow::Result<Find
     }
     broken.sort_by_key(|(_, share)| *share);
     for (breach, share) in broken {
-        // Each reads every record; of thousands that one defect breaks a few are enough.
+        // Each reads every record; a few of the thousands that one defect breaks are enough.
         let told = findings.violations.len() < TOLD;
         let history = if told { history.of(share) } else { String::new() };
         findings.violations.push(Violation { breach, share: Some(share), history });
@@ -224,7 +225,7 @@ pub(crate) fn check(folder: &Path, leftovers: &Leftovers) -> anyhow::Result<Find
 }
 
 fn count(findings: &mut Findings, share: Share, message: &Message, leftovers: &Leftovers) {
-    // Of the stream's messages each group has a share.
+    // Each group has a share of the stream's messages.
     if share.group.is_none_or(|group| group == Group::Plain) {
         match message.outcome() {
             Enqueued::Stored => findings.enqueued += 1,
@@ -242,7 +243,8 @@ fn count(findings: &mut Findings, share: Share, message: &Message, leftovers: &L
     findings.fenced += message.settled.iter().filter(|s| s.answer == Answer::Fenced).count();
 }
 
-/// `rewound`: its group was put back behind it, so that its deliveries are counted anew.
+/// `rewound`: its group was reset to before it, so that its deliveries are counted from the start
+/// again.
 fn breaches(
     share: Share,
     message: &Message,
@@ -260,7 +262,7 @@ fn breaches(
     let gone = !message.is_done() && !unsettled && !restored && dead.is_none();
     let unwanted = share.group.is_some_and(|group| !group.wants(share.tag));
     let is_lost = acknowledged && gone && !message.purged && !unwanted;
-    // A member's deliveries are counted anew by each process that has its name.
+    // Each process that takes a member's name counts its deliveries from the start.
     let recounted = rewound || share.group.is_some_and(Group::is_member);
     let broken = [
         (Breach::Lost, is_lost),
@@ -283,8 +285,8 @@ fn breaches(
     broken.into_iter().filter(|(_, is)| *is).map(|(breach, _)| breach).collect()
 }
 
-/// Whether a search says of a message what is not so. Everything with an effect was enqueued in a
-/// topic that is searchable.
+/// Returns whether a search reports something false about a message. Every message with an effect
+/// was enqueued in a searchable topic.
 fn is_misreported(share: Share, leftovers: &Leftovers) -> bool {
     if share.group.is_some() {
         return false;
@@ -300,7 +302,7 @@ fn is_misreported(share: Share, leftovers: &Leftovers) -> bool {
     }
 }
 
-/// Whether a handler asked for another delivery.
+/// Returns whether a handler asked for another delivery.
 fn asks_for_another(ended: Ended) -> bool {
     ended != Ended::Done
 }

@@ -7,11 +7,11 @@ use anyhow::{Context, ensure};
 use clap::ValueEnum;
 use tokio::process::Command;
 
-/// What the records call the death of the writer. It heals, in their sense, once the process is
-/// gone: from then on the clock of the failover runs.
+/// The records' name for the death of the writer. This fault counts as healed once the process is
+/// gone: the failover is timed from then on.
 pub(crate) const KILL_WRITER: &str = "kill-writer";
 
-/// What kind of cluster.
+/// The kind of cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ClusterKind {
     /// A MariaDB primary and a semi-synchronous replica; the harness promotes it.
@@ -38,7 +38,7 @@ pub(crate) struct Cluster {
     /// The folder with `cluster`.
     #[arg(long)]
     ops: PathBuf,
-    /// What kind of cluster.
+    /// The kind of cluster.
     #[arg(long)]
     pub(crate) kind: ClusterKind,
     /// Semisync: commits do not wait for the replica.
@@ -47,7 +47,7 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// `kill -9` of the node that takes the writes.
+    /// Runs `kill -9` on the node that takes the writes.
     pub(crate) async fn kill_writer(&self) -> anyhow::Result<()> {
         self.control("kill").await
     }
@@ -62,7 +62,7 @@ impl Cluster {
         self.control("rejoin").await
     }
 
-    /// From now on nothing of what the writer commits reaches the replica.
+    /// Keeps everything that the writer commits from now on from the replica.
     pub(crate) async fn cut(&self) -> anyhow::Result<()> {
         self.control("cut").await
     }

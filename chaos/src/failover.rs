@@ -12,13 +12,13 @@ use crate::cluster::{Cluster, KILL_WRITER};
 use crate::record::Event;
 use crate::run::{self, QUIET};
 
-/// How long the new writer serves before the dead node comes back: beyond every lease.
+/// How long the new writer serves before the dead node comes back: longer than every lease.
 const SETTLING: Duration = Duration::from_secs(15);
 
-/// How long the cluster is whole before the next writer dies.
+/// How long the cluster is complete before the next writer dies.
 const WHOLE: Duration = Duration::from_secs(5);
 
-/// What is run.
+/// What to run.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct FailoverPlan {
     #[command(flatten)]
@@ -26,11 +26,11 @@ pub(crate) struct FailoverPlan {
     /// How often the writer is killed; once with --async.
     #[arg(long, default_value_t = 5, value_name = "N")]
     pub(crate) failovers: u32,
-    /// With --async: how long before the writer's death nothing reaches the replica any more, in
-    /// milliseconds; the commands that cut and kill take their own time besides.
+    /// With --async: how long before the writer's death the replica is cut off, in milliseconds;
+    /// the commands that cut and kill take additional time.
     #[arg(long, default_value_t = 0, value_name = "MILLISECONDS")]
     pub(crate) lag_ms: u64,
-    /// Of what is random. Drawn if not given.
+    /// The random seed. Drawn if not given.
     #[arg(long)]
     pub(crate) seed: Option<u64>,
     #[command(flatten)]
@@ -38,13 +38,13 @@ pub(crate) struct FailoverPlan {
 }
 
 impl FailoverPlan {
-    /// A former primary that has what its replica never got cannot come back, so there is one
-    /// failover without semi-synchronous replication.
+    /// Returns the number of failovers. A former primary that has what its replica never got cannot
+    /// come back, so there is only one without semi-synchronous replication.
     fn failovers(&self) -> u32 {
         if self.cluster.asynchronous { 1 } else { self.failovers }
     }
 
-    /// What an asynchronous replica can do to a queue, as the documents say; nothing else.
+    /// Returns what an asynchronous replica can do to a queue, as documented; nothing else.
     pub(crate) fn known(&self) -> &'static [Breach] {
         if self.cluster.asynchronous {
             &[
@@ -61,7 +61,7 @@ impl FailoverPlan {
     }
 }
 
-/// Runs it; whether everything came to its end in time.
+/// Runs the plan, and returns whether everything ended in time.
 pub(crate) async fn run(arena: &Arena, plan: &FailoverPlan, seed: u64) -> anyhow::Result<bool> {
     let mut rng = SmallRng::seed_from_u64(seed);
     let round = SETTLING + WHOLE;

@@ -29,19 +29,19 @@ const BEYOND_LEASE: Duration = Duration::from_secs(13);
 /// How a fault is scheduled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Setting {
-    /// With nothing else within ten seconds, so that what it costs can be measured; in storms too.
+    /// With no other fault within ten seconds, so that its cost can be measured; in storms too.
     Alone,
     /// Together with others.
     Storm,
     /// In every storm, so that no run is without it.
     EveryStorm,
-    /// Only when it is asked for by name.
+    /// Only when it is requested by name.
     OnDemand,
 }
 
 /// A kind of fault.
 pub(crate) struct Fault {
-    /// What `--faults` calls it.
+    /// Its name in `--faults`.
     pub(crate) name: &'static str,
     /// The rows of the fault matrix (docs/guarantees.md) that it stands for.
     pub(crate) rows: &'static str,
@@ -64,7 +64,7 @@ macro_rules! fault {
     };
 }
 
-/// Every fault there is.
+/// All faults.
 pub(crate) static CATALOGUE: &[Fault] = &[
     fault!("kill-consumer", "F1", Alone, process::kill_consumer, "kill -9 of a consumer"),
     fault!(
@@ -361,7 +361,7 @@ pub(crate) static CATALOGUE: &[Fault] = &[
 ];
 
 impl Fault {
-    /// The faults of these names; all that need not be asked for if there are none.
+    /// Returns the faults of these names; without names, all that need no request.
     pub(crate) fn named(names: &[String]) -> anyhow::Result<Vec<&'static Self>> {
         if names.is_empty() {
             return Ok(CATALOGUE.iter().filter(|f| f.setting != Setting::OnDemand).collect());
@@ -374,7 +374,7 @@ impl Fault {
         names.iter().map(find).collect()
     }
 
-    /// Whether it is the kill -9 of a consumer, which is measured most.
+    /// Returns whether it is the kill -9 of a consumer, which is measured most.
     pub(crate) fn kills(&self) -> bool {
         self.name == "kill-consumer"
     }

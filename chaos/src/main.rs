@@ -1,5 +1,5 @@
 //! `chaos`: breaks a fleet of real processes on a real server, and proves from what each of them
-//! wrote down that nothing was lost. Run it by `ops/chaos`, which starts the server.
+//! recorded that nothing was lost. Run it by `ops/chaos`, which starts the server.
 
 mod actor;
 mod arena;
@@ -64,45 +64,46 @@ enum Command {
     /// The program that a consumer of a run executes.
     #[command(hide = true)]
     Witness(WitnessArgs),
-    /// A process of the queue that everybody writes first.
+    /// A process of the naive queue.
     #[command(hide = true)]
     Naive(NaiveArgs),
 }
 
 #[derive(clap::Args)]
 struct RunArgs {
-    /// How long: the quiet phase (20 s) and the faults; the proof comes after it.
+    /// How long the quiet phase (20 s) and the faults take together; the proof comes after that.
     #[arg(long, default_value_t = 60)]
     seconds: u64,
-    /// What happens when; the same seed gives the same schedule. Drawn if not given.
+    /// The seed of the schedule; the same seed gives the same schedule. Drawn if not given.
     #[arg(long)]
     seed: Option<u64>,
     /// Only these faults, separated by commas; `chaos faults` shows them all.
     #[arg(long, value_delimiter = ',')]
     faults: Vec<String>,
-    /// Instead of ours, the queue that everybody writes first: to see that the harness can see.
+    /// Run the naive queue that most people write first instead of ours, to see that the harness
+    /// can see.
     #[arg(long)]
     naive: bool,
     #[command(flatten)]
     load: Load,
-    /// The folder with `dev-server`.
+    /// The folder of `dev-server`.
     #[arg(long)]
     ops: PathBuf,
     /// The product of the server.
     #[arg(long, env = "ROWMQ_SERVER_KIND")]
     server: ServerKind,
-    /// The name that the server has with `dev-server`.
+    /// The name of the server in `dev-server`.
     #[arg(long, env = "ROWMQ_SERVER_NAME")]
     server_name: String,
     /// The server's URL, as root.
     #[arg(long, env = "ROWMQ_URL", hide_env_values = true)]
     url: ServerUrl,
-    /// A library that gives processes a wrong clock (libfaketime); without it their time zones
-    /// alone are wrong.
+    /// A library that gives processes a wrong clock (libfaketime); without it only their time zones
+    /// are wrong.
     #[arg(long, env = "CHAOS_CLOCK_LIBRARY")]
     clock_library: Option<PathBuf>,
-    /// Where the records are kept after the run; without it they are only kept of a run that
-    /// failed.
+    /// The folder that keeps the records after the run; without it only the records of a failed run
+    /// are kept.
     #[arg(long)]
     keep: Option<PathBuf>,
     #[command(flatten)]
@@ -116,8 +117,8 @@ struct FailoverArgs {
     /// The cluster's URL, as root.
     #[arg(long, env = "ROWMQ_URL", hide_env_values = true)]
     url: ServerUrl,
-    /// Where the records are kept after the run; without it they are only kept of a run that
-    /// failed.
+    /// The folder that keeps the records after the run; without it only the records of a failed run
+    /// are kept.
     #[arg(long)]
     keep: Option<PathBuf>,
     #[command(flatten)]
@@ -141,7 +142,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// TERM or Ctrl-C ends a run where it is, and all its processes with it.
+/// Runs until the end, or until TERM or Ctrl-C, which end a run and all its processes at once.
 async fn until_told_to_end(
     run: impl Future<Output = anyhow::Result<ExitCode>>,
 ) -> anyhow::Result<ExitCode> {
@@ -192,7 +193,7 @@ async fn fail_over(args: FailoverArgs) -> anyhow::Result<ExitCode> {
     end(folder.path(), args.keep, seed, sound)
 }
 
-/// Keeps the records of a run that failed, or if asked to.
+/// Keeps the records of a run that failed, or if requested.
 fn end(
     folder: &Path,
     keep: Option<PathBuf>,
@@ -207,7 +208,7 @@ fn end(
     Ok(if sound? { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What a run came to, and whether everything ended in time.
+/// Returns the findings of a run, and whether everything ended in time.
 async fn findings(
     arena: &Arena,
     seed: u64,

@@ -1,10 +1,11 @@
-//! The queue that everybody writes first, as the articles have it that this product comes from:
-//! claimed by `UPDATE … SET owner = CONNECTION_ID() … LIMIT`, read back by owner, acked by owner,
-//! and taken back by whoever reads the process list. The harness runs it to show that it can see.
+//! The naive queue that most people write first, as described in the articles that led to this
+//! product: claimed by `UPDATE … SET owner = CONNECTION_ID() … LIMIT`, read back by owner, acked by
+//! owner, and taken back by a janitor that reads the process list. The harness runs it to show that
+//! it can see.
 //!
-//! Where the articles leave no choice it is as they print it: nothing ever writes `ts`, which with
-//! today's `explicit_defaults_for_timestamp` stays NULL, so no claim ever counts as abandoned. In
-//! the rest it is given a fair chance: ids are wide enough, an index serves the claim, and a claim
+//! Where the articles leave no choice it is as they print it: nothing ever writes `ts`, which stays
+//! NULL with today's `explicit_defaults_for_timestamp`, so no claim ever counts as abandoned. In
+//! all else it gets a fair chance: ids are wide enough, an index serves the claim, and a claim
 //! would be abandoned after three seconds instead of ten minutes.
 
 mod consumer;
@@ -24,7 +25,7 @@ use crate::actor::Identity;
 use crate::arena::{Fleet, Load, Role};
 use crate::record::Record;
 
-/// The table: rows go when they are handled.
+/// The table: rows are deleted when they are handled.
 pub(crate) const TABLE: &str = "CREATE TABLE naive_queue ( \
      id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY, \
      status ENUM('unsent', 'claimed') NOT NULL DEFAULT 'unsent', \
@@ -38,18 +39,18 @@ pub(crate) const TABLE: &str = "CREATE TABLE naive_queue ( \
 /// How long after TERM a process has to end by itself.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The wait before a connection that was lost is made again.
+/// The wait before a lost connection is opened again.
 const RECONNECT: Duration = Duration::from_millis(200);
 
-/// What a process of the naive queue does until TERM.
+/// A process of the naive queue, which runs until TERM.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct NaiveArgs {
-    /// Which one.
+    /// Its role.
     #[arg(long, value_enum)]
     role: NaiveRole,
     #[command(flatten)]
     identity: Identity,
-    /// Messages a second of a sender.
+    /// Messages a second that a sender sends.
     #[arg(long, default_value_t = 100.0)]
     rate: f64,
     /// The longest work of a handler, in milliseconds.
@@ -58,7 +59,7 @@ pub(crate) struct NaiveArgs {
     /// Messages that a consumer claims and handles at once.
     #[arg(long, default_value_t = 16)]
     concurrency: usize,
-    /// Of what is random.
+    /// The random seed.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     #[command(flatten)]
@@ -115,7 +116,7 @@ pub(crate) async fn run(args: NaiveArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A connection as any driver gives it; `None` once the process is to end.
+/// Connects as any driver does; returns `None` once the process is to end.
 async fn connect(url: &ServerUrl, drain: &CancellationToken) -> Option<AsyncMysqlConnection> {
     while !drain.is_cancelled() {
         if let Ok(mut conn) = AsyncMysqlConnection::establish(url.expose()).await

@@ -1,5 +1,4 @@
-//! What an actor saw, in a file of its own that is only ever appended to. The checks trust these
-//! files and nothing else.
+//! What an actor saw, in its own append-only file. The checks trust these files and nothing else.
 
 use std::fmt;
 use std::fs::File;
@@ -14,12 +13,12 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::stream::Group;
 use crate::tag::{Actor, Share, Tag};
 
-/// Time since the machine started: one clock for all processes, which nobody sets.
+/// Time since the machine started: one clock for all processes, which is never set.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Moment(pub(crate) Duration);
 
 impl Moment {
-    /// After everything.
+    /// After all other moments.
     pub(crate) const LATEST: Self = Self(Duration::MAX);
 
     pub(crate) fn now() -> Self {
@@ -29,13 +28,13 @@ impl Moment {
         Self(Duration::new(seconds, nanos))
     }
 
-    /// How long before this `earlier` was; zero if it was not.
+    /// Returns how long before this `earlier` was; zero if it was not.
     pub(crate) fn since(self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)
     }
 }
 
-/// Where a message lies in the stream, and the claim with which its member got it.
+/// The place of a message in the stream, and the claim with which its member got it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) partition: u32,
@@ -43,7 +42,7 @@ pub(crate) struct Place {
     pub(crate) claim_no: u64,
 }
 
-/// Offsets that a group is to handle again, from `lo` up to `hi`, which is not of them.
+/// Offsets that a group is to handle again, from `lo` up to `hi`, exclusive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stretch {
     pub(crate) group: Group,
@@ -53,7 +52,7 @@ pub(crate) struct Stretch {
 }
 
 impl Stretch {
-    /// Whether it has this message.
+    /// Returns whether it contains this message.
     pub(crate) fn covers(&self, partition: u32, offset: u64) -> bool {
         self.partition == partition && (self.lo..self.hi).contains(&offset)
     }
@@ -73,31 +72,31 @@ pub(crate) enum Enqueued {
     Stored,
     /// It certainly was not stored: a rollback, or a refusal.
     NotStored,
-    /// Nobody can say.
+    /// The outcome is unknown.
     InDoubt,
 }
 
 /// How a handler left a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// The effect is complete; to be acked.
+    /// The effect is complete; the handler wants an ack.
     Done,
-    /// To be tried again.
+    /// The handler wants a retry.
     Retry,
-    /// Given back.
+    /// The handler gives the message back.
     Release,
-    /// Told to stop before it was through.
+    /// The handler was stopped before it finished.
     Interrupted,
 }
 
-/// What settling a delivery came to, as its consumer was told.
+/// The outcome of settling a delivery, as its consumer learned it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// The claim was its own, and the settlement is committed.
+    /// The consumer held the claim, and the settlement is committed.
     Settled,
     /// The claim had been taken back.
     Fenced,
-    /// A commit without an answer, or a worker that died meanwhile.
+    /// A commit without an answer, or a worker that died before it.
     Unknown,
 }
 
@@ -110,35 +109,36 @@ pub(crate) enum Event {
     Inserted { first: Tag, n: u64, topic: String },
     /// What became of them.
     Enqueue { first: Tag, n: u64, outcome: Enqueued },
-    /// All that this sender sends goes to the stream.
+    /// This sender sends everything to the stream.
     Stream { sender: Actor },
     /// A consumer is this member of the broadcast group.
     Member { member: Group },
     /// A consumer claims by the SQL contract.
     Caller,
-    /// A handler begins; a message of a stream that is not tried again has its place there.
+    /// A handler begins; a stream's message that is not being retried has its place there.
     Start { share: Share, delivery_no: u32, place: Option<Place> },
     /// A handler ends.
     End { share: Share, delivery_no: u32, ended: Ended },
     /// A transactional handler has written its effect, which counts if it is committed.
     Effect { share: Share, delivery_no: u32 },
-    /// A consumer was told what became of a delivery. `ack`: it was to be acked.
+    /// A consumer learned the outcome of a delivery. `ack`: it was to be acked.
     Settled { share: Share, delivery_no: u32, ack: bool, answer: Answer },
     /// The harness: a group is about to handle a stretch of a partition again.
     Rewind(Stretch),
-    /// The harness: it will handle this much of it again, whatever it had handled.
+    /// The harness: the group will handle this much of it again, whatever it had handled.
     Rewound(Stretch),
     /// The harness: a fault begins.
     Strike { fault: String },
     /// The harness: the fault is over.
     Heal { fault: String },
-    /// The harness: somebody is about to delete messages `first` and the `n - 1` after it.
+    /// The harness: an operator is about to delete messages `first` and the `n - 1` after it.
     Purge { first: Tag, n: u64 },
     /// The harness: an operator is about to delete a topic without its messages.
     Delete { topic: String },
-    /// The harness: that is over, and there is a topic of this name. `deleted`: another one.
+    /// The harness: the deletion is over, and a topic of this name exists. `deleted`: it is a new
+    /// one.
     Remade { topic: String, deleted: bool },
-    /// The harness: a message is cancelled, as its operator was told.
+    /// The harness: an operator learned that a message is cancelled.
     Cancelled { tag: Tag },
     /// The harness: a process was killed, frozen or cut off.
     Hit { actor: u64, how: Hit },
@@ -153,11 +153,11 @@ pub(crate) enum Hit {
     Killed,
     /// SIGSTOP, or its packets vanish: it holds its connections and does nothing.
     Frozen,
-    /// A connection of it was cut, went dark or was held up, or a statement of it was lost.
+    /// One of its connections was cut, went dark or was held up, or one of its statements was lost.
     Broken,
 }
 
-/// Words of the file for the values of an enum, in both directions.
+/// The words of the file for the values of an enum, in both directions.
 macro_rules! words {
     ($type:ty { $($variant:ident = $word:literal),* }) => {
         impl $type {
@@ -296,8 +296,8 @@ impl Record {
         Ok(Self(Mutex::new(file.with_context(|| format!("Cannot write {}", path.display()))?)))
     }
 
-    /// Writes an event down. It is with the kernel when this returns: a killed process has written
-    /// all it has seen.
+    /// Appends an event. The kernel has it when this returns: a killed process has written all it
+    /// has seen.
     pub(crate) fn note(&self, event: &Event) -> std::io::Result<()> {
         let line = event.line(Moment::now());
         self.0.lock().unwrap_or_else(PoisonError::into_inner).write_all(line.as_bytes())

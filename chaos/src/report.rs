@@ -1,4 +1,4 @@
-//! What a run came to, as a table for people and one line of JSON for programs.
+//! The result of a run, as a table for people and one line of JSON for programs.
 
 use std::io::Write;
 use std::path::Path;
@@ -88,7 +88,7 @@ pub(crate) fn show_failovers(
     Ok(())
 }
 
-/// Each promise and how it was kept, and the first that were not.
+/// Shows each promise and how it was kept, and the first that were broken.
 fn proof(out: &mut impl Write, seed: u64, findings: &Findings) -> anyhow::Result<()> {
     writeln!(out, "{}", table(findings))?;
     for violation in findings.violations.iter().take(TOLD) {
@@ -224,7 +224,7 @@ fn json(server: &str, seed: u64, findings: &Findings) -> Value {
     })
 }
 
-/// Copies the records and what the processes said to where somebody can look at them.
+/// Copies the records and the output of the processes to a folder that outlives the run.
 pub(crate) fn keep(folder: &Path, kept: &Path) -> anyhow::Result<()> {
     copy(folder, kept).with_context(|| format!("Cannot keep the records in {}", kept.display()))?;
     writeln!(std::io::stderr(), "chaos: the records are in {}", kept.display())?;

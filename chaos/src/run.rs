@@ -1,4 +1,4 @@
-//! A run: a quiet phase, a phase under faults, a phase in which everything must come to its end.
+//! A run: a quiet phase, a phase under faults, and a phase in which everything must end.
 
 use std::time::Duration;
 
@@ -17,36 +17,36 @@ use crate::schedule::{self, CALM, Step};
 use crate::stream::STREAM;
 use crate::task::{Ending, Task};
 
-/// In this time nothing is broken, and nothing may be delivered twice.
+/// In this time nothing is broken, and no message may be delivered twice.
 pub(crate) const QUIET: Duration = Duration::from_secs(20);
 
 /// How long after the last fault everything must have been handled: a lease, a grace, retries, and
 /// the backlog.
 const LIVENESS: Duration = Duration::from_secs(180);
 
-/// What is run.
+/// What to run.
 pub(crate) struct Plan {
     pub(crate) seed: u64,
-    /// Quiet and faults together.
+    /// The time of the quiet phase and the faults together.
     pub(crate) time: Duration,
     pub(crate) faults: Vec<&'static Fault>,
     pub(crate) load: Load,
 }
 
-/// What is sent before a consumer is hit alone, so that it has messages in hand, of queues and of
-/// groups: as many to each of two topics, of so much work.
+/// How many messages are sent to each of two topics before a consumer is hit alone, and how long
+/// each takes: the consumer then has messages of queues and of groups in hand.
 const IN_HAND: usize = 12;
 const IN_HAND_MS: u64 = 500;
 
-/// In this time the consumers have begun them.
+/// How long the consumers take to begin them.
 const BEGUN: Duration = Duration::from_millis(250);
 
-/// A run of this length strikes so often that recovery can be rated.
+/// A run of this length strikes often enough to judge recovery.
 const RATED: Duration = Duration::from_secs(300);
 
 impl Plan {
-    /// Whether the bounds of recovery are judged: of long runs in which consumers are killed alone
-    /// and silenced alone.
+    /// Returns whether the bounds of recovery are judged: only in long runs in which consumers are
+    /// killed alone and silenced alone.
     pub(crate) fn is_rated(&self) -> bool {
         let (kills, silences): (Vec<_>, Vec<_>) = self
             .faults
@@ -58,7 +58,7 @@ impl Plan {
     }
 }
 
-/// Runs it; whether everything came to its end in time.
+/// Runs the plan, and returns whether everything ended in time.
 pub(crate) async fn run(arena: &Arena, plan: &Plan) -> anyhow::Result<bool> {
     let mut rng = SmallRng::seed_from_u64(plan.seed);
     let bar = progress(plan.time);
@@ -87,7 +87,7 @@ async fn strike(
     let end = Instant::now() + time;
     for step in schedule::draw(&plan.faults, time, rng) {
         match step {
-            // Storms may last longer than planned, and what is measured is wanted in any case.
+            // Storms may last longer than planned, and the measured faults are wanted in any case.
             Step::Storm(_) if Instant::now() >= end => continue,
             Step::Alone(fault) => {
                 bar.set_message(fault.name);
@@ -115,7 +115,7 @@ async fn strike(
     Ok(())
 }
 
-/// Sends messages that the consumers will have in hand for a while, and waits until they do.
+/// Sends messages that will keep the consumers busy for a while, and waits until they are.
 async fn give_work(arena: &Arena) -> anyhow::Result<()> {
     if arena.queue == Queue::Naive {
         return Ok(());
@@ -129,10 +129,10 @@ async fn give_work(arena: &Arena) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// No more faults: the senders finish, the backlog is handled, the fleet stops in order.
+/// Ends the faults: the senders finish, the backlog is handled, the fleet stops in order.
 pub(crate) async fn settle_down(arena: &Arena) -> anyhow::Result<bool> {
     let deadline = Instant::now() + LIVENESS;
-    // Those with a journal end when it is empty.
+    // Senders with a journal end when it is empty.
     for role in [Role::Sender, Role::Spiller] {
         arena.fleet.dismiss(&arena.fleet.all(role)).await?;
     }
@@ -159,7 +159,7 @@ pub(crate) fn progress(time: Duration) -> ProgressBar {
     bar
 }
 
-/// Waits, and moves the bar.
+/// Waits, and moves the progress bar.
 pub(crate) async fn tick(bar: &ProgressBar, until: Instant) {
     while Instant::now() < until {
         tokio::time::sleep((until - Instant::now()).min(Duration::from_secs(1))).await;

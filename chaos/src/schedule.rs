@@ -1,4 +1,4 @@
-//! When which fault strikes, drawn from the seed before anything happens.
+//! Which fault strikes when, drawn from the seed before anything happens.
 
 use std::time::Duration;
 
@@ -8,23 +8,23 @@ use rand::seq::SliceRandom;
 
 use crate::fault::{Fault, Setting};
 
-/// No other fault strikes so long before and after one that is measured.
+/// No other fault strikes this long before and after one that is measured.
 pub(crate) const CALM: Duration = Duration::from_secs(10);
 
-/// One consumer is killed alone in so much time: eight in the 280 seconds of faults that a run of
-/// five minutes has, enough for a percentile.
+/// One consumer is killed alone in each such period: eight in the 280 seconds of faults in a run of
+/// five minutes, enough for a percentile.
 const KILL_EVERY: Duration = Duration::from_secs(35);
 
-/// One consumer is frozen or cut off alone in so much time: four in a run of five minutes.
+/// One consumer is frozen or cut off alone in each such period: four in a run of five minutes.
 const SILENCE_EVERY: Duration = Duration::from_secs(70);
 
-/// What a freeze or a cut takes with the calm after it.
+/// The time of a freeze or a cut, with the calm after it.
 const SILENCE: Duration = Duration::from_secs(23);
 
-/// How long apart the faults of a storm begin, at most.
+/// The longest wait between the starts of a storm's faults.
 const GAP: Duration = Duration::from_secs(3);
 
-/// What a storm takes with the calm after it, for the count of storms: its gaps, and a fault that
+/// The time of a storm with the calm after it, for counting storms: its gaps, and a fault that
 /// lasts beyond the lease.
 const STORM: Duration = Duration::from_secs(30);
 
@@ -39,9 +39,9 @@ pub(crate) enum Step {
     Storm(Vec<(Duration, &'static Fault)>),
 }
 
-/// The steps that fill about `time`. A kill alone takes the calm, a freeze its own time besides, so
-/// `time` is a guide: no storm begins when it is over, and the faults that are measured come before
-/// the last storm.
+/// Draws the steps that fill about `time`. A kill alone takes the calm, and a freeze its own time
+/// as well, so `time` is a guide: no storm begins after it, and the measured faults come before the
+/// last storm.
 pub(crate) fn draw(faults: &[&'static Fault], time: Duration, rng: &mut SmallRng) -> Vec<Step> {
     let mut alone = strikes_alone(faults, time, rng);
     let spent = alone.iter().map(|fault| if fault.kills() { CALM } else { SILENCE }).sum();
@@ -57,7 +57,7 @@ pub(crate) fn draw(faults: &[&'static Fault], time: Duration, rng: &mut SmallRng
     steps
 }
 
-/// The faults that are measured, in the order in which they strike; each kind at least once.
+/// Draws the measured faults, in the order in which they strike; each kind at least once.
 fn strikes_alone(
     faults: &[&'static Fault],
     time: Duration,
@@ -74,8 +74,9 @@ fn strikes_alone(
     strikes
 }
 
-/// Storms of some faults each, beside those of every storm. Every fault comes up once before any
-/// comes up again; where the time allows it with storms of a sensible size, every fault comes up.
+/// Draws storms of some faults each, in addition to those of every storm. Every fault comes up once
+/// before any comes up again; if the time allows it with storms of a sensible size, every fault
+/// comes up.
 fn storms(
     faults: &[&'static Fault],
     time: Duration,
@@ -139,7 +140,7 @@ mod tests {
             };
             assert_eq!(alone(Fault::kills), 8, "seed {seed}");
             assert_eq!(alone(|fault| !fault.kills()), 4, "seed {seed}");
-            // What is measured is over before the last storm.
+            // All measured faults are over before the last storm.
             assert!(matches!(steps.last(), Some(Step::Storm(_))), "seed {seed}");
         }
     }

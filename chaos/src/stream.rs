@@ -1,4 +1,4 @@
-//! The stream of a run, and those who read it.
+//! The stream of a run, and its readers.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,36 +15,37 @@ use crate::tag::Tag;
 /// Its name.
 pub(crate) const STREAM: &str = "stream";
 
-/// More than a member may claim from at once, fewer than there are keys.
+/// More than a member may claim from at once, and fewer than there are keys.
 pub(crate) const PARTITIONS: u32 = 3;
 
-/// Every message but each so many-th has one of as many keys.
+/// The number of keys, which messages take in turn; after each turn one message has none.
 const KEYS: u64 = 16;
 
-/// What every group has handled, and is older, goes: some of it goes in a run of a minute.
+/// Messages that are older and handled by every group are deleted: some of them in a run of a
+/// minute.
 const KEPT: Duration = Duration::from_secs(30);
 
-/// The wait before a message is tried again: what fails in an ordered group holds up others.
+/// The wait before a retry: a failed message in an ordered group holds up others.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// What every member of it reads.
+/// The broadcast group, each of whose members reads everything.
 pub(crate) const BROADCAST: &str = "stream@cache";
 
-/// The header that a group chooses by.
+/// The header that a group filters by.
 pub(crate) const KIND: &str = "kind";
 
-/// What one of every so many messages has in it, each its own; the last has no such header.
+/// The values of that header, which messages take in turn; after each turn one message has none.
 const KINDS: [&str; 3] = ["a", "b", "c"];
 
-/// A group of the stream, or a member of its broadcast group. Each gets every message, but for the
-/// one that wants some.
+/// A group of the stream, or a member of its broadcast group. Each gets every message, except the
+/// filtered group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Group {
     /// Without an order.
     Plain,
     /// One message of a partition after the other.
     Ordered,
-    /// Handled in transactions that write an effect for each message. Nobody resets it.
+    /// Handled in transactions that write an effect for each message. It is never reset.
     Booked,
     /// Wants some of the messages, by a header.
     Filtered,
@@ -61,10 +62,10 @@ pub(crate) enum Name {
 }
 
 impl Group {
-    /// Those that claim.
+    /// The groups that claim.
     pub(crate) const ALL: [Self; 4] = [Self::Plain, Self::Ordered, Self::Booked, Self::Filtered];
 
-    /// Those that each read everything; a run with few consumers has fewer.
+    /// The members that each read everything; a run with few consumers has fewer.
     pub(crate) const MEMBERS: [Self; 3] =
         [Self::Member(Name::First), Self::Member(Name::Second), Self::Member(Name::Third)];
 
@@ -80,12 +81,13 @@ impl Group {
         }
     }
 
-    /// The name under which it is consumed.
+    /// Returns the name under which it is consumed.
     pub(crate) fn topic(self) -> String {
         if self.is_member() { BROADCAST.to_owned() } else { format!("{STREAM}@{}", self.word()) }
     }
 
-    /// The group that is consumed under this name; of the broadcast group the first member.
+    /// Returns the group that is consumed under this name; for the broadcast group, the first
+    /// member.
     pub(crate) fn of_topic(name: &str) -> Option<Self> {
         Self::all().find(|group| group.topic() == name)
     }
@@ -94,12 +96,12 @@ impl Group {
         Self::ALL.into_iter().chain(Self::MEMBERS)
     }
 
-    /// Whether it is a member of the broadcast group.
+    /// Returns whether it is a member of the broadcast group.
     pub(crate) fn is_member(self) -> bool {
         matches!(self, Self::Member(_))
     }
 
-    /// Whether it is to get the message.
+    /// Returns whether it is to get the message.
     pub(crate) fn wants(self, tag: Tag) -> bool {
         self != Self::Filtered || matches!(kind_of(tag), Some("a" | "b"))
     }
@@ -120,19 +122,19 @@ impl FromStr for Group {
     }
 }
 
-/// The key of a message of the stream.
+/// Returns the key of a message of the stream.
 pub(crate) fn key_of(tag: Tag) -> Option<String> {
     let nth = tag.seq % (KEYS + 1);
     (nth < KEYS).then(|| format!("key {nth}"))
 }
 
-/// What a message of the stream has in the header [`KIND`], if it has it.
+/// Returns the header [`KIND`] of a message of the stream, if it has one.
 pub(crate) fn kind_of(tag: Tag) -> Option<&'static str> {
     let nth = tag.seq % (KINDS.len() as u64 + 1);
     KINDS.get(usize::try_from(nth).ok()?).copied()
 }
 
-/// Makes the stream and its groups.
+/// Creates the stream and its groups.
 pub(crate) async fn create(conn: &mut AsyncMysqlConnection) -> anyhow::Result<()> {
     let stream = TopicName::new(STREAM)?;
     let retention = Retention { time: Some(KEPT), ..Retention::default() };
@@ -149,7 +151,7 @@ pub(crate) async fn create(conn: &mut AsyncMysqlConnection) -> anyhow::Result<()
         }
         create_group(conn, &name, ordered, Place::Earliest, &settings).await?;
     }
-    // Whenever a member comes, it gets what had been there before.
+    // Whenever a member joins, it gets the earlier messages too.
     create_broadcast(conn, &TopicName::new(BROADCAST)?, Place::Earliest, &of_group).await?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Which message: who sent it, and as which of his.
+//! Identifies a message: its sender, and its number among that sender's messages.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,8 +9,8 @@ use uuid::Uuid;
 
 use crate::stream::Group;
 
-/// An actor of a run: a process, numbered by the harness. A process that is started again is
-/// another actor, with a record of its own.
+/// An actor of a run: a process, numbered by the harness. A restarted process is another actor,
+/// with its own record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Actor(pub(crate) u64);
 
@@ -56,8 +56,8 @@ impl FromStr for Tag {
     }
 }
 
-/// A message as those have it whom it goes to: the consumers of a queue, or one group of a stream.
-/// What becomes of it there is a story of its own.
+/// A message as one of its readers has it: the consumers of a queue, or one group of a stream. Each
+/// reader handles it separately.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Share {
     pub(crate) tag: Tag,
@@ -65,12 +65,12 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// Of a message that was delivered under this name.
+    /// Returns the share of a message that was delivered under this name.
     pub(crate) fn of(tag: Tag, topic: &str) -> Self {
         Self { tag, group: Group::of_topic(topic) }
     }
 
-    /// The same, by a consumer that is this member of the broadcast group.
+    /// Returns the same share for a consumer that is this member of the broadcast group.
     pub(crate) fn with(self, member: Option<Group>) -> Self {
         let group = self.group.map(|group| member.filter(|_| group.is_member()).unwrap_or(group));
         Self { group, ..self }

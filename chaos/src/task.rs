@@ -12,8 +12,8 @@ pub(crate) struct Task {
     pub(crate) ending: Ending,
 }
 
-/// How the handler ends. Whatever is not [`Ending::Poison`] ends well at the latest the second
-/// time.
+/// How the handler ends. Every ending but [`Ending::Poison`] succeeds at the second try at the
+/// latest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Ending {
@@ -29,14 +29,14 @@ pub(crate) enum Ending {
     PanicOnce,
     /// It takes its process down the first time, between its effect and the ack (F2).
     AbortOnce,
-    /// It succeeds, and blocks its runtime's thread meanwhile (F23).
+    /// It succeeds, and blocks its runtime's thread until then (F23).
     Hang,
     /// It takes its process down every time (F20).
     Poison,
 }
 
 impl Task {
-    /// A task that ends well, now and then at the second try. `quiet`: at the first.
+    /// Draws a task that succeeds, now and then at the second try. `quiet`: at the first.
     pub(crate) fn random(rng: &mut impl Rng, longest_ms: u64, quiet: bool) -> Self {
         let ending = match rng.random_range(0..1000) {
             _ if quiet => Ending::Ack,

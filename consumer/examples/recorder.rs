@@ -1,10 +1,10 @@
-//! A complete consumer: writes every message it handles down in a file of its own.
+//! A complete consumer: records every message it handles in a file.
 //!
 //! `ROWMQ_URL=mysql://… recorder TOPIC LOG [--concurrency N] [--work MILLISECONDS]`
 //!
-//! With `--crash-on BODY` it takes the whole process down when it meets that body, as a handler
-//! with a bug in native code would. With `--effects` it handles JSON in transactions, each of which
-//! also inserts the message's id into the table `effect`.
+//! With `--crash-on BODY` it takes the whole process down when it gets that body, as a handler with
+//! a bug in native code would. With `--effects` it handles JSON in transactions, each of which also
+//! inserts the message's id into the table `effect`.
 
 use std::fs::File;
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! `rowmq-consumer --check`: what can be wrong without a server, each kind one sentence.
+//! `rowmq-consumer --check`: every kind of error it finds without a server, each with one sentence.
 
 #![allow(clippy::expect_used, reason = "a test that cannot be set up has failed")]
 

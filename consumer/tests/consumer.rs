@@ -1,4 +1,4 @@
-//! The consumer as a library and as a command. `fleet` has the tests of many processes.
+//! The consumer as a library and as a command. The tests of many processes are in `fleet`.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 

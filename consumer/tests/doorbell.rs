@@ -1,5 +1,5 @@
-//! The doorbell on real servers: messages of other processes are claimed at once while it rings,
-//! and polled for while it cannot.
+//! The doorbell on real servers: consumers claim other processes' messages at once while it rings,
+//! and poll for them while it cannot.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a test that cannot be set up has failed")]
 
@@ -24,7 +24,8 @@ use tokio::sync::mpsc;
 use crate::doorbell::server::Server;
 use crate::handling::running::{Running, With, send};
 
-/// Longer than any test: what is claimed while it rings was not found by polling.
+/// Longer than any test: a message that is claimed while the doorbell rings was not found by
+/// polling.
 const NEVER: Duration = Duration::from_secs(3600);
 
 fn options() -> ConsumerOptions {
@@ -35,7 +36,7 @@ fn options() -> ConsumerOptions {
     }
 }
 
-/// A consumer that tells of every body it handles, and the doorbell that it shares.
+/// A consumer that reports every body it handles, and its doorbell.
 struct Bell {
     running: Running,
     handled: mpsc::UnboundedReceiver<Vec<u8>>,
@@ -133,7 +134,7 @@ async fn a_batch_of_a_producers_lane_rings_for_its_topic() {
     bell.running.stop().await;
 }
 
-/// The log is compressed: by transaction (MySQL) or by event (`MariaDB`); and a row image without
+/// The log is compressed: by transaction (MySQL) or by event (`MariaDB`); or has row images without
 /// the columns that have defaults.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_log_that_is_compressed_or_minimal_rings_too() {
@@ -169,7 +170,7 @@ async fn the_pull_api_is_woken_too() {
         Receiver::connect(url.clone(), topic.name.clone(), 1, options()).await.expect("connected");
     let doorbell = Doorbell::follow(&url, options().beat).expect("a thread");
     let mut ringing = doorbell.ringing();
-    // Its first claims, until the doorbell rings, are polls.
+    // Until the doorbell rings, its first claims are polls.
     let waiting = tokio::spawn(async move {
         for _ in 0..3 {
             receiver.receive().await.expect("received").ack().await.expect("acked");
@@ -206,7 +207,7 @@ async fn a_follower_that_is_killed_comes_back_and_nothing_waits_for_it() {
     bell.running.stop().await;
 }
 
-/// The connections stay open and nothing comes any more, as behind a cut cable.
+/// The connections stay open and nothing arrives any more, as behind a cut cable.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_follower_that_is_cut_off_in_silence_is_noticed() {
     let database = Server::with_log().database().await;
@@ -214,7 +215,7 @@ async fn a_follower_that_is_cut_off_in_silence_is_noticed() {
     let proxy = FaultProxy::start(database.url()).await;
     let mut bell = Bell::start(&proxy.url(database.url()), &[&topic]);
     bell.turns(true).await;
-    // It has started when it handles something.
+    // The consumer has started once it handles a message.
     send(&database, &topic, &[NewMessage::new("begun")]).await;
     bell.handles(b"begun").await;
     proxy.blackhole();
@@ -228,7 +229,7 @@ async fn a_follower_that_is_cut_off_in_silence_is_noticed() {
     bell.running.stop().await;
 }
 
-/// Workers that hold nothing hardly ask for the rules while it rings.
+/// While the doorbell rings, workers that hold nothing rarely read the rules.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rule_of_one_topic_or_of_all_is_a_change_that_is_heard() {
     let database = Server::with_log().database().await;
@@ -250,7 +251,7 @@ async fn a_rule_of_one_topic_or_of_all_is_a_change_that_is_heard() {
     bell.running.stop().await;
 }
 
-/// The consumer works all the same, by polling.
+/// Checks that the consumer works by polling.
 async fn polls(url: &ServerUrl, database: &TestDatabase) {
     let topic = database.topic("polled").await;
     let mut bell = Bell::start(url, &[&topic]);

@@ -16,14 +16,14 @@ use tempfile::TempDir;
 
 use crate::message::{all_bytes, context, context_with};
 
-/// Long enough for a loaded machine; no test waits for it unless it fails.
+/// Long enough for a busy machine; a test waits this long only if it fails.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Names the directory for [`a_consumer_that_runs_until_it_is_killed`].
 const ROLE: &str = "EXEC_TEST_DIRECTORY";
 /// The same for [`a_consumer_that_its_program_stops`].
 const STOPPED: &str = "EXEC_TEST_STOPPED";
 
-/// A shell script as a program; its `$1` is the directory.
+/// Returns a shell script as a program; its `$1` is the directory.
 fn script(text: &str, directory: &Path) -> ExecOptions {
     let argv: [OsString; 5] =
         ["sh".into(), "-c".into(), text.into(), "sh".into(), directory.into()];
@@ -34,7 +34,7 @@ fn supervised(options: ExecOptions) -> ExecOptions {
     ExecOptions { supervisor: Some(env!("CARGO_BIN_EXE_rowmq-consumer").into()), ..options }
 }
 
-/// The same program run both ways.
+/// Returns handlers for the same program, run both ways.
 fn both_ways(options: ExecOptions) -> [ExecHandler; 2] {
     [options.clone(), supervised(options)].map(|options| ExecHandler::new(options).unwrap())
 }
@@ -64,11 +64,11 @@ async fn a_program_and_what_it_starts_cannot_read_what_is_hidden() {
         let handled = handler.handle(&context("")).await;
         assert!(matches!(handled, Err(HandlerError::Discard(_))), "{handled:?}");
     }
-    // What is hidden from the program is not hidden from this process.
+    // A file hidden from the program is not hidden from this process.
     assert_eq!(std::fs::read_to_string(at("secrets/url")).unwrap(), "text");
 }
 
-/// The text of an error that means: try again.
+/// Returns the text of an error that requests a retry.
 fn retry_text(result: Result<(), HandlerError>) -> String {
     match result {
         Err(HandlerError::Retry(error)) => error.to_string(),
@@ -76,7 +76,7 @@ fn retry_text(result: Result<(), HandlerError>) -> String {
     }
 }
 
-/// Polls until `found` gives something.
+/// Polls until `found` returns a value.
 async fn eventually<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
@@ -88,12 +88,12 @@ async fn eventually<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// The process id a script wrote to a file, once it is there.
+/// Returns the process id that a script writes to a file, once it is there.
 async fn pid_in(file: PathBuf) -> u32 {
     eventually("a process id", || std::fs::read_to_string(&file).ok()?.trim().parse().ok()).await
 }
 
-/// Whether the process still runs; a zombie that nobody has reaped does not.
+/// Returns whether the process still runs; an unreaped zombie does not.
 fn is_running(pid: u32) -> bool {
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
     !matches!(stat.rsplit(") ").next().and_then(|rest| rest.chars().next()), Some('Z' | 'X'))
@@ -103,7 +103,7 @@ async fn gone(pid: u32) {
     eventually("the end of a process", || (!is_running(pid)).then_some(())).await;
 }
 
-/// Handles the message in a task, so that the test can look at it meanwhile.
+/// Handles the message in a task, so that the test can watch it.
 fn start(
     handler: ExecHandler,
     context: Context,
@@ -194,7 +194,7 @@ async fn the_last_line_of_errors_is_the_reason_of_a_discard() {
 #[tokio::test]
 async fn the_program_sees_the_message_and_nothing_else_of_the_consumer() {
     let directory = TempDir::new().unwrap();
-    // The shell's own view of what it was started with: it adds variables for its children.
+    // The environment that the shell was started with: for its children it adds variables.
     let mut options = script(r#"cat /proc/$$/environ > "$1/environment""#, directory.path());
     options.environment.set.push(("GREETING".into(), "hello there".into()));
     let message = context_with("", |delivery| {
@@ -240,7 +240,7 @@ async fn a_program_that_reads_nothing_and_writes_much_does_not_hang() {
 async fn a_timeout_ends_the_children_of_the_program_too() {
     let directories = [TempDir::new().unwrap(), TempDir::new().unwrap()];
     let text = r#"sleep 600 & echo $! > "$1/pid"; echo slow >&2; wait"#;
-    // Long enough for a loaded machine to start a shell.
+    // Long enough for a busy machine to start a shell.
     let timeout = Duration::from_secs(4);
     let [direct, under_supervisor] = directories
         .each_ref()
@@ -275,7 +275,7 @@ async fn a_program_that_ignores_term_is_killed_after_the_grace() {
 #[tokio::test]
 async fn a_cancelled_program_may_clean_up_and_its_message_is_released() {
     let directory = TempDir::new().unwrap();
-    // Many programs exit with 0 on TERM: it does not mean that the message was handled.
+    // Many programs exit with 0 on TERM: this does not mean that the message was handled.
     let text = r#"trap 'echo cleaned > "$1/cleaned"; exit 0' TERM; echo $$ > "$1/pid"; while :; do sleep 0.01; done"#;
     let options = ExecOptions { kill_grace: PATIENCE, ..script(text, directory.path()) };
     for handler in both_ways(options) {
@@ -398,7 +398,7 @@ fn a_supervisor_started_by_hand_refuses() {
     }
 }
 
-/// The other half of the next test: does nothing unless that one started it.
+/// The other half of the next test, which starts it; otherwise it does nothing.
 #[tokio::test]
 async fn a_consumer_that_runs_until_it_is_killed() {
     let Some(directory) = std::env::var_os(ROLE) else { return };
@@ -427,8 +427,8 @@ async fn no_child_outlives_a_consumer_killed_with_kill_9() {
     gone(child).await;
 }
 
-/// Not a test but the process of the one below, which starts this program again. Its program
-/// stops it, and only then reads the body.
+/// Not a test but a process for the next one, which starts this program again. Its program stops
+/// the process first, and then reads the body.
 #[tokio::test]
 async fn a_consumer_that_its_program_stops() {
     let Some(directory) = std::env::var_os(STOPPED) else { return };
@@ -437,7 +437,7 @@ async fn a_consumer_that_its_program_stops() {
     drop(handler.handle(&context(all_bytes().repeat(4 * 1024))).await);
 }
 
-/// What a dying consumer has not handed over yet must not be missing at the end of a body.
+/// A dying consumer must not let a program take a partial body for a whole one.
 #[tokio::test]
 async fn a_program_has_the_whole_body_whatever_becomes_of_its_consumer() {
     let directory = TempDir::new().unwrap();
@@ -472,7 +472,7 @@ async fn a_program_goes_on_with_the_trace_of_its_message() {
         handler.handle(&context("")).await.unwrap();
         assert_eq!(std::fs::read_to_string(directory.path().join("trace")).unwrap(), " ");
     }
-    // The next delivery is another span.
+    // The next delivery has another span.
     let mut next = (*message.delivery).clone();
     next.delivery_no.0 += 1;
     assert_ne!(next.traceparent().unwrap().span_id(), here.span_id());

@@ -1,4 +1,4 @@
-//! `rowmq-consumer forward` as a process of its own, with real receivers.
+//! `rowmq-consumer forward` as a process, with real receivers.
 
 #![allow(
     clippy::expect_used,

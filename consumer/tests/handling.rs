@@ -1,4 +1,5 @@
-//! Handlers in a consumer within the test: verdicts, panics, time, order, batches, the pull API.
+//! Handlers in a consumer within the test: verdicts, panics, run time, order, batches, the pull
+//! API.
 
 #![allow(
     clippy::expect_used,

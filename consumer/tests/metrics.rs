@@ -1,4 +1,4 @@
-//! What a consumer shows of a topic that it pauses on errors.
+//! The metrics of a consumer for a topic that it pauses on errors.
 
 #![allow(clippy::expect_used, reason = "a test that cannot be set up has failed")]
 
@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use rowmq_core::{NewMessage, enqueue_to};
 use rowmq_test::{TestDatabase, until};
 
-/// The command, until the test ends.
+/// The command, killed when the test ends.
 struct Running(Child);
 
 impl Drop for Running {

@@ -1,4 +1,4 @@
-//! What a consumer tells systemd, and when it falls silent.
+//! What a consumer reports to systemd, and when it falls silent.
 
 #![allow(clippy::expect_used, reason = "a test that cannot be set up has failed")]
 
@@ -16,10 +16,10 @@ use rustix::process::{Pid, Signal, kill_process};
 /// Names the file for [`a_consumer_whose_handler_holds_the_loop`].
 const ROLE: &str = "NOTIFY_TEST_FILE";
 
-/// The `WatchdogSec=` of these tests: far longer than a loop with nothing to do takes to turn.
+/// The `WatchdogSec=` of these tests: far longer than an idle loop takes to turn.
 const WATCHDOG: Duration = Duration::from_secs(4);
 
-/// A process that is killed at the latest when the test ends.
+/// A process that is killed when the test ends, if not before.
 struct Process(Child);
 
 impl Process {
@@ -58,7 +58,7 @@ async fn a_consumer_tells_systemd_that_it_claims_and_goes_on_and_stops() {
     assert!(process.0.wait().expect("it ends").success());
 }
 
-/// Holds the only thread of its runtime while the file is there.
+/// Blocks the only thread of its runtime while the file exists.
 struct Hold(PathBuf);
 
 impl RawHandler for Hold {
@@ -71,7 +71,7 @@ impl RawHandler for Hold {
     }
 }
 
-/// Not a test but the process of the one below, which starts this program again.
+/// Not a test but a process for the next one, which starts this program again.
 #[tokio::test(flavor = "current_thread")]
 async fn a_consumer_whose_handler_holds_the_loop() {
     let Some(file) = std::env::var_os(ROLE) else { return };
@@ -97,7 +97,7 @@ async fn the_watchdog_bites_when_the_claim_loop_stands_still() {
     let mut conn = database.connect().await;
     enqueue_to(&mut conn, &topic, &[NewMessage::new("hold")]).await.expect("enqueued");
     until("held", async || Path::new(&held).exists()).await;
-    // What was sent before.
+    // Reports that were sent before.
     while supervisor.report_within(Duration::from_millis(1)).is_some() {}
     assert_eq!(supervisor.report_within(WATCHDOG), None, "systemd believes that it works");
     std::fs::remove_file(&held).expect("removed");

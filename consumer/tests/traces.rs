@@ -1,4 +1,4 @@
-//! Spans of messages, as a collector of OpenTelemetry gets them.
+//! Spans of messages, as an OpenTelemetry collector gets them.
 
 #![cfg(feature = "otlp")]
 #![allow(clippy::expect_used, reason = "a test that cannot be set up has failed")]
@@ -19,7 +19,7 @@ use rowmq_test::{TestDatabase, until};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::net::TcpListener;
 
-/// What has come.
+/// The requests that have come.
 #[derive(Clone, Default)]
 struct Collector(Arc<Mutex<Vec<ExportTraceServiceRequest>>>);
 
@@ -47,7 +47,7 @@ impl Collector {
         scopes.flat_map(|scope| scope.spans.clone()).collect()
     }
 
-    /// The names of the services that have sent.
+    /// Returns the names of the services that have sent.
     fn services(&self) -> Vec<String> {
         let requests = self.0.lock().expect("unpoisoned");
         let resources = requests.iter().flat_map(|request| &request.resource_spans);
@@ -68,7 +68,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The command, ready to run on this server.
+/// Returns the command, ready to run on this server.
 fn consumer(database: &TestDatabase, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rowmq-consumer"));
     command.args(arguments).env("ROWMQ_URL", database.url().expose()).env_remove("RUST_LOG");
@@ -85,7 +85,7 @@ async fn handled(database: &TestDatabase, topic: &rowmq_core::Topic) {
     .await;
 }
 
-/// Tells it to stop; what has not been sent is sent by then.
+/// Stops it; it has sent everything by its end.
 fn stop(mut child: Child) {
     let id = i32::try_from(child.id()).expect("an id");
     kill_process(Pid::from_raw(id).expect("an id"), Signal::TERM).expect("it runs");
@@ -110,7 +110,7 @@ async fn a_run_is_a_span_below_the_one_that_its_message_carries() {
     let (collector, url) = Collector::start().await;
     let folder = tempfile::tempdir().expect("a folder");
     let seen = folder.path().join("seen");
-    // Whatever is logged, and passed on to the program under the id that is sent.
+    // Logged in any case, and passed on to the program under the id that is sent.
     let script = format!("echo $TRACEPARENT >> {}; exit $(cat)", seen.display());
     let mut command = consumer(
         &database,

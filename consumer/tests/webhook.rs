@@ -34,7 +34,7 @@ async fn post(url: &Url) -> Result<(), HandlerError> {
     WebhookHandler::new(options(url)).unwrap().handle(&context("hello")).await
 }
 
-/// The text of an error that means: try again.
+/// Returns the text of an error that requests a retry.
 fn retry_text(result: Result<(), HandlerError>) -> String {
     match result {
         Err(HandlerError::Retry(error)) => error.to_string(),
@@ -373,14 +373,14 @@ fn options_that_can_never_work_are_refused_at_the_start() {
     }
 }
 
-/// The other half of the next tests: does nothing unless one of them started it.
+/// The other half of the next tests, which start it; otherwise it does nothing.
 #[tokio::test]
 async fn a_webhook_in_a_process_of_its_own() {
     let Ok(url) = std::env::var(ROLE) else { return };
     post(&url.parse().unwrap()).await.unwrap();
 }
 
-/// Posts to `url` in a process with these variables; whether the message was acked.
+/// Posts to `url` in a process with these variables; returns whether the message was acked.
 async fn post_elsewhere(url: &str, variables: &[(&str, &str)]) -> bool {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command

@@ -1,4 +1,4 @@
-//! The janitor as a command, and SQL consumers that it takes messages back from.
+//! The janitor as a command, and SQL consumers from which it takes messages back.
 
 #![allow(clippy::expect_used, reason = "a test that cannot be set up has failed")]
 

@@ -1,4 +1,4 @@
-//! The backlog guard: producers at full speed, nobody who consumes, and a janitor that measures.
+//! The backlog guard: producers at full speed, no consumer, and a janitor that measures.
 
 #![allow(
     clippy::expect_used,
@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 const LIMIT: u64 = 20_000;
 
-/// A database with a topic, and a janitor at work until it is dropped.
+/// A database with a topic, and a janitor that runs until it is dropped.
 struct Guarded {
     database: TestDatabase,
     topic: Topic,
@@ -85,7 +85,8 @@ fn limited(when_full: WhenFull) -> TopicSettings {
     TopicSettings { max_depth, when_full, ..TopicSettings::default() }
 }
 
-/// Sends batches of 100 until one fails or `wanted` are stored; how many are, and the error.
+/// Sends batches of 100 until one fails or `wanted` are stored; returns how many are, and the
+/// error.
 fn sending(producer: Producer, topic: &Topic, wanted: u64) -> JoinHandle<(u64, Option<SendError>)> {
     let topic = topic.name.clone();
     tokio::spawn(async move {
@@ -101,7 +102,7 @@ fn sending(producer: Producer, topic: &Topic, wanted: u64) -> JoinHandle<(u64, O
     })
 }
 
-/// Waits until nothing comes any more, and says how much there is.
+/// Waits until no more messages come; returns how many there are.
 async fn at_rest(guarded: &Guarded) -> u64 {
     until("full", async || guarded.is_full().await).await;
     let mut last = (guarded.depth().await, Instant::now());
@@ -202,7 +203,7 @@ async fn bytes_are_limited_from_the_sizes_of_some_messages() {
     assert!(bytes > 5 << 20, "closed at {bytes}");
 }
 
-/// A full topic keeps no lane: the others' messages go through.
+/// A full topic does not hold a lane: the other topics' messages go through.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_topic_holds_up_no_other() {
     let guarded = Guarded::new(limited(WhenFull::Block)).await;

@@ -18,7 +18,7 @@ use rowmq_janitor::{Driver, DriverOptions};
 use rowmq_test::{TestDatabase, until};
 use tokio_util::sync::CancellationToken;
 
-/// A process that is killed at the latest when the test ends.
+/// A process that is killed when the test ends, if not before.
 struct Process(Child);
 
 impl Drop for Process {
@@ -29,8 +29,8 @@ impl Drop for Process {
     }
 }
 
-/// A consumer process that holds every message it gets for ten minutes. Consumers sweep
-/// themselves, so it is told not to.
+/// Starts a consumer process that holds each of its messages for ten minutes. Consumers sweep
+/// themselves by default; this one does not.
 fn holder(url: &ServerUrl) -> Process {
     let test = std::env::current_exe().expect("this test's path");
     let folder: PathBuf = test.parent().and_then(|deps| deps.parent()).expect("target").into();
@@ -63,7 +63,7 @@ async fn workers(database: &TestDatabase) -> Vec<WorkerRow> {
     store::worker::latest(&mut conn, 10).await.expect("workers")
 }
 
-/// How many messages of the topic are claimed, and how many are ready.
+/// Returns how many messages of the topic are claimed, and how many are ready.
 async fn claimed_and_ready(database: &TestDatabase, topic: &Topic) -> (usize, usize) {
     let mut conn = database.connect().await;
     let all = store::inspect::peek(&mut conn, topic.id, 1000).await.expect("peeked");
@@ -71,7 +71,7 @@ async fn claimed_and_ready(database: &TestDatabase, topic: &Topic) -> (usize, us
     (claimed, all.len() - claimed)
 }
 
-/// A janitor as a process of its own, that has performed a duty.
+/// Starts a janitor process; returns once it has performed a duty.
 async fn sweeping(database: &TestDatabase) -> Process {
     let process =
         Process(janitor(database.url(), &[]).stderr(Stdio::null()).spawn().expect("runs"));
@@ -81,7 +81,7 @@ async fn sweeping(database: &TestDatabase) -> Process {
     process
 }
 
-/// F1, with the janitor as a process of its own.
+/// F1, with the janitor as a process.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_janitor_returns_the_claims_of_a_killed_consumer() {
     let database = TestDatabase::new().await;
@@ -96,8 +96,8 @@ async fn the_janitor_returns_the_claims_of_a_killed_consumer() {
     assert_eq!(workers(&database).await[0].state, "dead");
 }
 
-/// A table that is missing fails one duty again and again; the others go on, and what the rescue
-/// has seen is not forgotten by it.
+/// A missing table makes one duty fail repeatedly; the others continue, and the rescue does not
+/// forget what it has seen.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_duty_that_fails_again_and_again_holds_up_no_rescue() {
     let database = TestDatabase::new().await;
@@ -116,8 +116,8 @@ async fn a_duty_that_fails_again_and_again_holds_up_no_rescue() {
     );
 }
 
-/// F15: without PROCESS and with an account of its own, the janitor sees nobody and must not
-/// conclude that nobody is there; the lease still rescues.
+/// F15: without PROCESS and with its own account, the janitor sees no other session and must not
+/// conclude that there is none; the lease still rescues.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_janitor_without_process_resets_no_live_claim_and_rescues_by_lease() {
     let database = TestDatabase::new().await;
@@ -199,7 +199,7 @@ async fn once_for_cron_rescues_and_ends() {
     assert_eq!(claimed_and_ready(&database, &topic).await, (0, 4));
 }
 
-/// Seed defect S8's cousin: a session whose statement is no text must not blind the janitor.
+/// A cousin of seed defect S8: a session whose statement is not text must not blind the janitor.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_binary_statement_in_the_process_list_does_not_blind_the_janitor() {
     let database = TestDatabase::new().await;
@@ -221,7 +221,7 @@ async fn a_binary_statement_in_the_process_list_does_not_blind_the_janitor() {
     busy.await.expect("enqueued");
 }
 
-/// The ages in days of the audit's entries that a sweep leaves of five.
+/// Runs a sweep over five entries of the audit; returns the ages in days of those that it leaves.
 async fn ages_left_by(sweep: impl AsyncFn(&ServerUrl) -> bool) -> Vec<i64> {
     #[derive(diesel::QueryableByName)]
     struct Row {
@@ -256,14 +256,14 @@ async fn the_audit_is_kept_for_400_days_unless_the_janitor_is_told_otherwise() {
     assert_eq!(run(&[]).await, [1, 5, 399]);
     assert_eq!(run(&["--audit-retention", "3d"]).await, [1]);
     assert_eq!(run(&["--audit-retention", "none"]).await, [1, 5, 399, 401, 499]);
-    // A consumer that stands in for the janitor has not been told.
+    // A consumer that stands in for the janitor does not have that setting.
     let stand_in = async |url: &ServerUrl| {
         Driver::new(DriverOptions::new(url.clone(), "test")).run_once().await.expect("swept")
     };
     assert_eq!(ages_left_by(stand_in).await, [1, 5, 399, 401, 499]);
 }
 
-/// The rows of a worker that stopped in order, or has no row, are returned uncharged (H7).
+/// The rows of a worker that stopped cleanly, or has no row, are returned uncharged (H7).
 #[tokio::test(flavor = "multi_thread")]
 async fn claims_of_a_worker_whose_row_is_gone_are_returned() {
     let database = TestDatabase::new().await;
@@ -282,7 +282,7 @@ async fn claims_of_a_worker_whose_row_is_gone_are_returned() {
     assert_eq!(claimed_and_ready(&database, &topic).await, (0, 8));
 }
 
-/// Its topic was deleted while the transaction that enqueued had an old snapshot.
+/// The topic was deleted while the transaction that enqueued had an old snapshot.
 #[tokio::test]
 async fn messages_without_a_topic_get_one_again() {
     let database = TestDatabase::new().await;

@@ -1,4 +1,4 @@
-//! What a janitor's metrics say of the database, and when they stop saying it.
+//! What a janitor's metrics show of the database, and when they stop showing it.
 
 #![allow(clippy::expect_used, reason = "a test that cannot be set up has failed")]
 
@@ -14,7 +14,7 @@ use rowmq_core::store::installation::Office;
 use rowmq_test::proxy::FaultProxy;
 use rowmq_test::{TestDatabase, until};
 
-/// A janitor with an endpoint, killed at the latest when the test ends.
+/// A janitor with an endpoint, killed when the test ends, if not before.
 pub(crate) struct Janitor {
     child: Child,
     address: String,
@@ -38,7 +38,7 @@ impl Janitor {
         Self { child, address }
     }
 
-    /// The lines that are no comments.
+    /// Returns the lines that are not comments.
     fn metrics(&self) -> Vec<String> {
         let mut stream = TcpStream::connect(&self.address).expect("it serves");
         write!(stream, "GET /metrics HTTP/1.0\r\n\r\n").expect("asked");
@@ -81,14 +81,14 @@ async fn what_a_janitor_has_measured_is_absent_once_it_is_true_no_longer() {
     .await;
     assert!(janitor.shows("queue_oldest_age_seconds{topic=\"mail\"}"));
 
-    // Another one sweeps from now on: this test.
+    // This test is the sweeper from now on.
     until("its lock is taken away", async || {
         if take_office(&mut conn, Office::Sweeper).await.expect("asked") {
             return true;
         }
         let duties = store::duty::all(&mut conn).await.expect("duties");
         let sweeper = duties.first().expect("it sweeps").conn;
-        // It may be another one already.
+        // The sweeper may be another one by now.
         drop(conn.batch_execute(&format!("KILL {}", sweeper.0)).await);
         false
     })

@@ -1,4 +1,4 @@
-//! What the janitor tells systemd.
+//! What the janitor reports to systemd.
 
 #![allow(clippy::expect_used, reason = "a test that cannot be set up has failed")]
 

@@ -1,4 +1,4 @@
-//! What the sweeper takes back from workers, and from which it does not.
+//! What the sweeper takes back from workers, and what it leaves to them.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use rowmq_test::proxy::FaultProxy;
 use rowmq_test::{TestDatabase, until};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// The duties, until this is dropped.
+/// Starts the duties, which run until this is dropped.
 fn sweeper(database: &TestDatabase) -> DropGuard {
     let stop = CancellationToken::new();
     let options = DriverOptions::new(database.url().clone(), "sweeper");
@@ -41,7 +41,7 @@ fn runs_of(time: Duration) -> TopicSettings {
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// The shortest there is: what is held is overdue a lease later.
+/// The shortest time there is: a claim is overdue one lease later.
 const SHORT: Duration = Duration::from_millis(1);
 
 async fn worker(database: &TestDatabase) -> Worker {
@@ -59,7 +59,7 @@ async fn acked(worker: &Worker, deliveries: &[Delivery]) -> Vec<SettleOutcome> {
     worker.settle(deliveries.iter().map(ack).collect()).await.expect("settled")
 }
 
-/// History P4: the server's clock went a day ahead, and every claim was taken from its owner.
+/// History P4: the server's clock stepped a day ahead, and every claim was taken from its worker.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_step_of_the_clock_makes_old_stays_and_what_is_held_for_too_long_is_taken_back() {
     let database = TestDatabase::new().await;
@@ -87,7 +87,7 @@ async fn what_a_step_of_the_clock_makes_old_stays_and_what_is_held_for_too_long_
     assert_eq!(acked(&worker, &held[0]).await, [SettleOutcome::Settled]);
 }
 
-/// Each message of a range may take its time: only while the mark stands does a range grow old.
+/// Each message of a range may use its full time: a range grows old only while its mark stands.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_range_whose_mark_stands_for_too_long_is_taken_from_its_living_owner() {
     let database = TestDatabase::new().await;
@@ -122,20 +122,21 @@ async fn a_range_whose_mark_stands_for_too_long_is_taken_from_its_living_owner()
         until("taken back", async || !is_held(group).await).await;
     }
     assert!(is_held(&groups[0]).await, "it has been held for seconds, not for a day");
-    // Once its report is refused the worker knows; nothing that it says of the range counts.
+    // The worker learns of the loss when its report is refused; nothing that it reports of the
+    // range counts.
     for held in &held[1..] {
         acked(&worker, held).await;
         until("found lost", async || worker.has_lost(held[0].claim_no)).await;
     }
     let ranges = of_partition(&mut conn, groups[1].id, PartitionNo(0)).await.expect("ranges");
     assert_eq!((ranges[0].mark.0, ranges[0].hi.0, ranges[0].suspicions), (0, 4, 1));
-    // Another member goes on.
+    // Another member continues.
     let other = self::worker(&database).await;
     let again = other.claim_range(groups[1].group().expect("a group"), 4).await.expect("claimed");
     assert_eq!(again.deliveries.len(), 4);
 }
 
-/// A dead letter that does not fit, a row that cannot be read: that is one claim's trouble.
+/// A dead letter that does not fit, or an unreadable row, affects one claim only.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_that_cannot_be_taken_back_holds_up_no_other() {
     let database = TestDatabase::new().await;
@@ -163,7 +164,7 @@ async fn a_claim_that_cannot_be_taken_back_holds_up_no_other() {
     until("tried again", async || ready().await).await;
 }
 
-/// Another session has the range locked in the sweep that declares its owner dead.
+/// Another session has the range locked in the sweep that declares its worker dead.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lone_crash_on_a_range_counts_as_one_although_the_range_was_locked_at_first() {
     let database = TestDatabase::new().await;

@@ -1,4 +1,4 @@
-//! The configuration of a process, as its binary takes it: each kind of wrong one, and HUP.
+//! The configuration of a process, as its binary reads it: every kind of error, and HUP.
 
 #![allow(clippy::expect_used, reason = "a test that cannot be set up has failed")]
 
@@ -19,7 +19,7 @@ fn janitor(folder: &Path, toml: &str) -> Command {
     command
 }
 
-/// What `--check` says of a configuration that is wrong: exit code 2 and one sentence.
+/// Returns what `--check` reports for a wrong configuration: exit code 2 and one sentence.
 fn refused(command: &mut Command) -> String {
     let Output { status, stdout, stderr } = command.arg("--check").output().expect("it runs");
     let said = String::from_utf8(stderr).expect("text");
@@ -163,7 +163,7 @@ async fn hup_changes_what_is_logged_and_a_wrong_file_changes_nothing() {
     let url = folder.path().join("url");
     std::fs::write(&url, database.url().expose()).expect("written");
     let base = format!("url_file = '{}'\n[janitor]\nlog = ", url.display());
-    // What tells of the signal is not logged at first.
+    // At first, the log does not show the lines about the signal.
     let quiet = format!("{base}'error,rowmq_janitor=info'");
     let mut child = janitor(folder.path(), &quiet).stderr(Stdio::piped()).spawn().expect("started");
     let log = BufReader::new(child.stderr.take().expect("piped"));

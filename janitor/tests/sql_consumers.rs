@@ -1,5 +1,5 @@
-//! Consumers by SQL, whose sessions come to every end there is, and the janitor that takes back
-//! what they held: beside workers of the library, on one topic.
+//! SQL consumers whose sessions end in every possible way, and the janitor that takes back what
+//! they held: beside workers of the library, on one topic.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a test that cannot be set up has failed")]
 
@@ -32,7 +32,7 @@ async fn session(url: &ServerUrl) -> Conn {
 impl Place {
     async fn new(messages: usize) -> Self {
         let database = TestDatabase::new().await;
-        // Many kills are no reason to give a message up.
+        // Many kills must not dead-letter a message.
         let settings =
             TopicSettings { max_crashes: 10_000, max_attempts: 10_000, ..TopicSettings::default() };
         let topic = database.topic_with("t", &settings).await;
@@ -60,7 +60,7 @@ impl Place {
         self.number("SELECT COUNT(*) FROM queue_message WHERE worker_id > 0").await
     }
 
-    /// Waits until the janitor has taken back everything; what state the first worker is in.
+    /// Waits until the janitor has taken back everything; returns the first worker's state.
     async fn rescued(&mut self) -> String {
         until("rescued", async || self.claimed().await == 0).await;
         let state = "SELECT CONCAT(state, ' ', COALESCE(end_reason, '')) FROM queue_worker ORDER BY id LIMIT 1";
@@ -97,7 +97,7 @@ async fn a_killed_session_gives_back_what_it_held_and_is_charged() {
     conn.query_drop("INSERT INTO effect VALUES ('0')").await.expect("written");
     settle(&mut conn, &held[0].0, "ack").await.expect("settled");
     place.admin.query_drop(format!("KILL {}", conn.id())).await.expect("killed");
-    // Rolled back with its session: settled by nobody, and not claimed by anybody else meanwhile.
+    // Rolled back with its session: not settled, and not claimed by another worker in the meantime.
     assert_eq!(place.rescued().await, "dead both sessions left the process list");
     assert_eq!(place.number("SELECT COUNT(*) FROM effect").await, 0);
     assert_eq!(place.number(COUNTS).await, 101, "a lone crash");
@@ -126,7 +126,7 @@ async fn a_lone_crash_counts_as_one_although_its_row_was_locked_at_first() {
     assert_eq!(place.number(COUNTS).await, 101, "a lone crash");
 }
 
-/// A pool that resets a connection before it lends it to somebody else takes the name lock away.
+/// A pool that resets a connection before it hands it out again releases the name lock.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_that_was_reset_is_fenced_at_once_and_rescued_after_its_lease() {
     let mut place = Place::new(1).await;
@@ -144,7 +144,7 @@ async fn a_session_that_was_reset_is_fenced_at_once_and_rescued_after_its_lease(
     settle(&mut conn, &again[0].0, "ack").await.expect("settled");
 }
 
-/// What a frozen process, or a cable that was pulled, looks like to the server.
+/// How a frozen process, or a pulled cable, looks to the server.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_that_says_nothing_for_its_lease_is_ended_by_the_server() {
     let mut place = Place::new(1).await;
@@ -167,7 +167,7 @@ async fn a_session_that_leaves_gives_back_what_it_held_uncharged() {
     assert_eq!(number_of(&fenced), 31015);
 }
 
-/// A zombie: its claim was taken back and is another's, while it still works.
+/// A zombie: its claim was taken back and belongs to another worker, while it still works.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_that_was_taken_back_settles_nothing_and_says_so() {
     let mut place = Place::new(1).await;
@@ -209,7 +209,7 @@ fn count(tally: &Tally, body: &str) {
     tally[n].fetch_add(1, Ordering::Relaxed);
 }
 
-/// Claims and handles until told to stop, with a new session whenever the old one is lost.
+/// Claims and handles until it is stopped, with a new session whenever the old one is lost.
 async fn consume_by_sql(url: ServerUrl, stop: Arc<AtomicBool>) {
     while !stop.load(Ordering::Relaxed) {
         let Ok(mut conn) = Conn::new(
@@ -225,13 +225,13 @@ async fn consume_by_sql(url: ServerUrl, stop: Arc<AtomicBool>) {
                 break;
             }
         }
-        // Whatever the session holds is the janitor's, unless it can still say so.
+        // The janitor takes back what the session holds, unless the session can still leave.
         drop(conn.query_drop("ROLLBACK").await);
         drop(conn.query_drop("CALL queue_leave()").await);
     }
 }
 
-/// The documented loop: the effect and the ack in one transaction; now and then another verdict.
+/// The documented loop: the effect and the ack in one transaction; sometimes another verdict.
 async fn handle_some(conn: &mut Conn) -> mysql_async::Result<()> {
     let held = claim(conn, 3).await?;
     if held.is_empty() {
@@ -259,7 +259,7 @@ async fn handle_some(conn: &mut Conn) -> mysql_async::Result<()> {
     Ok(())
 }
 
-/// Acks what it claims; which acks the library says were settled, or may have been.
+/// Acks what it claims; counts the acks that the library reports as settled, or as unknown.
 async fn consume_by_library(
     url: ServerUrl,
     topic: Topic,
@@ -298,8 +298,8 @@ async fn consume_by_library(
     }
 }
 
-/// F1, F5, F6: consumers by SQL and workers of the library on one topic, whose sessions are killed
-/// by lot. Nothing is lost, nothing is acked twice, and the effects of a transaction happen once.
+/// F1, F5, F6: SQL consumers and workers of the library on one topic; their sessions are killed at
+/// random. Nothing is lost, nothing is acked twice, and a transaction's effects happen once.
 #[tokio::test(flavor = "multi_thread")]
 async fn beside_workers_of_the_library_and_random_kills_nothing_is_lost_nor_acked_twice() {
     const MESSAGES: usize = 400;
@@ -321,7 +321,7 @@ async fn beside_workers_of_the_library_and_random_kills_nothing_is_lost_nor_acke
     let mut kills = 0;
     while kills < KILLS && place.number("SELECT COUNT(*) FROM queue_message").await > 0 {
         let found: Option<u64> = place.admin.query_first(victim).await.expect("read");
-        // It may have ended by itself meanwhile.
+        // The session may have ended by itself in the meantime.
         if let Some(id) = found
             && place.admin.query_drop(format!("KILL {id}")).await.is_ok()
         {

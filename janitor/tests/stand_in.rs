@@ -7,7 +7,7 @@ use rowmq_test::{Program, TestDatabase, until};
 
 use crate::metrics::Janitor;
 
-/// A consumer that sweeps, because nobody else does.
+/// Starts a consumer that sweeps, because no other process does.
 async fn stand_in(database: &TestDatabase) -> Program {
     database.topic("mail").await;
     let mut command = Program::built("rowmq-consumer");
@@ -23,7 +23,7 @@ async fn a_consumer_gives_way_to_a_janitor_and_stands_in_again_when_it_is_gone()
     let database = TestDatabase::new().await;
     let consumer = stand_in(&database).await;
     let janitor = Janitor::start(database.url());
-    // The consumer does not measure them.
+    // The consumer does not measure topics.
     until("the topics are measured", async || janitor.shows("queue_depth{")).await;
     assert!(janitor.shows("queue_sweeping 1"));
     consumer.said("this consumer no longer sweeps").await;
@@ -43,7 +43,7 @@ async fn a_consumer_gives_way_to_a_janitor_that_runs_once() {
     assert!(duties.iter().any(|duty| duty.holder == "cron"), "{duties:?}");
 }
 
-/// A consumer's account may not remove them.
+/// A consumer's account may not remove dead letters.
 #[tokio::test(flavor = "multi_thread")]
 async fn dead_letters_are_kept_for_as_long_as_their_topic_says_and_removed_by_a_janitor() {
     let database = TestDatabase::new().await;

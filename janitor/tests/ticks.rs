@@ -13,11 +13,11 @@ use rowmq_janitor::{Driver, DriverOptions};
 use rowmq_test::TestQueue;
 use tokio_util::sync::CancellationToken;
 
-/// Longer than it may take, however busy the machine is.
+/// How long it may take, however busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A clock that is fast: every second, and half a minute of it missed, under two janitors, of which
-/// the one that sweeps leaves half-way.
+/// A fast schedule: a tick every second, and half a minute of ticks missed, under two janitors; the
+/// one that sweeps leaves half-way.
 #[tokio::test]
 async fn each_tick_is_enqueued_once_and_none_is_left_out() {
     let queue = TestQueue::new().await;

@@ -26,17 +26,17 @@ fn command(url: &ServerUrl, arguments: &[&str]) -> Command {
     command
 }
 
-/// The command, under way.
+/// The running command.
 struct Running {
     child: Child,
     stdin: Option<ChildStdin>,
 }
 
-/// Where a running command serves its metrics.
+/// The address where a running command serves its metrics.
 struct Metrics(String);
 
 impl Metrics {
-    /// Whether they count so many messages of the topic `mail`.
+    /// Returns whether they count this many messages of the topic `mail`.
     fn count_as_enqueued(&self, n: usize) -> bool {
         let mut metrics = String::new();
         let mut endpoint = TcpStream::connect(&self.0).expect("it is served");
@@ -47,7 +47,7 @@ impl Metrics {
 }
 
 impl Running {
-    /// Its metrics. Takes its standard error.
+    /// Returns its metrics. Takes its standard error.
     fn metrics(&mut self) -> Metrics {
         let log = BufReader::new(self.child.stderr.take().expect("piped"));
         let mut lines = log.lines().map_while(Result::ok);
@@ -70,7 +70,7 @@ impl Running {
         kill_process(Pid::from_child(&self.child), signal).expect("it lives");
     }
 
-    /// Waits for its end, standard input still open.
+    /// Waits for its end, with standard input still open.
     fn end(self) -> Ended {
         let Self { child, stdin } = self;
         let ended = child.wait_with_output().expect("it ends");
@@ -91,14 +91,14 @@ impl Ended {
         String::from_utf8_lossy(&self.0.stdout).into_owned()
     }
 
-    /// Its sentences on standard error, without logs.
+    /// Returns its sentences on standard error, without logs.
     fn sentences(&self) -> Vec<String> {
         let errors = String::from_utf8_lossy(&self.0.stderr).into_owned();
         let own = |line: &&str| line.starts_with("rowmq-producer: ") || line.starts_with("error: ");
         errors.lines().filter(own).map(str::to_owned).collect()
     }
 
-    /// The summary that `--json` prints.
+    /// Returns the summary that `--json` prints.
     fn summary(&self) -> serde_json::Value {
         serde_json::from_str(&self.out()).expect("a JSON object")
     }
@@ -116,7 +116,7 @@ async fn run(url: &ServerUrl, arguments: &[&str], input: &[u8]) -> Ended {
     let mut stdin = child.stdin.take().expect("piped");
     let input = input.to_vec();
     let ended = tokio::task::spawn_blocking(move || {
-        // It may end before it has read everything.
+        // It may end before it has read all input.
         drop(stdin.write_all(&input));
         drop(stdin);
         child.wait_with_output().expect("it ends")
@@ -241,7 +241,7 @@ async fn skip_bad_goes_on_and_still_fails_in_the_end() {
     for n in 0..40 {
         input += &match n {
             7 => "nonsense\n".to_owned(),
-            // Refused by the topic, in the middle of a batch.
+            // The topic refuses it, in the middle of a batch.
             23 => "{\"body\":\"123456789\"}\n".to_owned(),
             n => format!("{{\"body\":\"{n}\"}}\n"),
         };
@@ -341,7 +341,7 @@ async fn a_server_that_stays_away_is_given_up_with_a_sentence_and_a_summary() {
     let arguments = ["mail", "--lines", "-", "--give-up-after", "300ms", "--json"];
     let mut running = Running::start(&proxy.url(database.url()), &arguments);
     until("it has connected", async || crate::setup::lane_count(&database).await == 1).await;
-    // At the look at the topic nothing of the line is in doubt.
+    // While the topic is read, the line is not in doubt.
     proxy.cut_before("SELECT id, name, kind");
     proxy.refuse_new();
     running.write(b"a line\n");
@@ -382,12 +382,12 @@ async fn a_second_signal_ends_a_send_that_waits_for_its_server() {
     let mut running = Running::start(&proxy.url(database.url()), &arguments);
     let metrics = running.metrics();
     running.write(b"first\n");
-    // Not when it is stored: a reply that is still under way would be in doubt.
+    // Storing it is not enough: a reply still in flight would leave it in doubt.
     until("the first line is acknowledged", async || metrics.count_as_enqueued(1)).await;
     proxy.refuse();
     running.write(b"second\n");
     running.signal(Signal::TERM);
-    // The first is not enough: the batch in flight is finished first.
+    // One signal is not enough: the batch in flight is finished first.
     let pid = Pid::from_child(&running.child);
     let again = tokio::spawn(async move {
         while kill_process(pid, Signal::TERM).is_ok() {
@@ -429,7 +429,7 @@ async fn what_a_pipe_trickles_in_is_sent_at_once_and_its_end_is_no_failure() {
     assert!(ended.out().starts_with("sent 3  "), "{}", ended.out());
 }
 
-/// The topic's limit is one of what is stored.
+/// The topic's limit applies to stored bytes.
 #[tokio::test]
 async fn bodies_are_compressed_on_demand_where_that_makes_them_smaller() {
     let database = TestDatabase::new().await;

@@ -1,4 +1,4 @@
-//! Large batches of a stream go past its inbox: once, whole and in order, wherever they break.
+//! Large batches of a stream bypass its inbox: once, whole and in order, wherever they break.
 
 #![allow(clippy::expect_used, reason = "a test that cannot be set up has failed")]
 
@@ -12,7 +12,7 @@ use rowmq_producer::{Producer, ProducerOptions};
 use rowmq_test::TestDatabase;
 use rowmq_test::proxy::FaultProxy;
 
-/// From so many on a batch goes past the inbox.
+/// Batches of this size and more bypass the inbox.
 const DIRECT: usize = 100;
 
 /// Every statement of such a batch.
@@ -27,7 +27,7 @@ const STATEMENTS: [&str; 8] = [
     "COMMIT",
 ];
 
-/// A stream of one partition.
+/// Creates a stream of one partition.
 async fn stream() -> (TestDatabase, TopicName) {
     let (database, name) = (TestDatabase::new().await, TopicName::new("s").expect("a name"));
     let mut conn = database.connect().await;
@@ -35,7 +35,7 @@ async fn stream() -> (TestDatabase, TopicName) {
     (database, name)
 }
 
-/// The offsets and bodies of the log.
+/// Returns the offsets and bodies of the log.
 async fn log(database: &TestDatabase) -> Vec<(u64, String)> {
     use diesel::QueryDsl;
     use diesel_async::RunQueryDsl;
@@ -86,7 +86,7 @@ async fn a_large_batch_is_stored_once_whole_and_in_order_wherever_it_breaks() {
             producer.send_all(&name, messages(DIRECT)).await.expect("acknowledged");
             proxy.sprung().await;
             producer.send_all(&name, messages(DIRECT)).await.expect("acknowledged");
-            // A connection that broke may have been at work on the log for longer than that.
+            // The broken connection may have been at work on the log for longer than that.
             sequence_all(&database, &name).await;
             let bodies = (0..DIRECT).chain(0..DIRECT).map(|n| n.to_string());
             assert_eq!(log(&database).await, numbered(bodies), "{statement}");

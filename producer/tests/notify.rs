@@ -1,4 +1,4 @@
-//! What the relay tells systemd.
+//! What the relay reports to systemd.
 
 #![allow(clippy::expect_used, reason = "a test that cannot be set up has failed")]
 

@@ -1,4 +1,4 @@
-//! Messages that must not be there twice: ids that were given, and unique keys.
+//! Messages that must not be stored twice: given ids, and unique keys.
 
 #![allow(clippy::expect_used, reason = "a test that cannot be set up has failed")]
 
@@ -58,8 +58,8 @@ async fn what_is_there_already_is_told_and_the_rest_of_its_batch_is_stored() {
     assert_eq!(stored(&database, "mail").await.len(), 5);
 }
 
-/// A batch is not a duplicate of itself: what became of it is known from before its commit, and the
-/// lane tells whether that happened.
+/// A batch is not a duplicate of itself: its outcome is known from before its commit, and the lane
+/// shows whether the commit happened.
 #[tokio::test]
 async fn a_batch_whose_reply_is_lost_at_any_statement_is_stored_once_and_its_outcome_known() {
     for statement in [

@@ -1,4 +1,4 @@
-//! Messages sent without waiting for each: receipts, batches, room, and what a fault leaves.
+//! Messages sent without waiting for each: receipts, batches, room, and the effects of a fault.
 
 #![allow(clippy::expect_used, reason = "a test that cannot be set up has failed")]
 
@@ -28,7 +28,7 @@ async fn send(producer: &Producer, topic: &TopicName, messages: Vec<NewMessage>)
     receipts
 }
 
-/// How many batches were stored.
+/// Returns how many batches were stored.
 async fn batches(database: &TestDatabase) -> u64 {
     let mut conn = database.connect().await;
     let mut batches = 0;
@@ -63,7 +63,7 @@ async fn a_message_that_is_refused_takes_no_other_with_it() {
     let database = TestDatabase::new().await;
     let settings = TopicSettings { body_limit: 10, ..TopicSettings::default() };
     let topic = database.topic_with("mail", &settings).await.name;
-    // All of them are one batch at first.
+    // At first, all of them are one batch.
     let batching = Batching { linger: Duration::from_millis(500), ..Batching::default() };
     let options = ProducerOptions { batching, ..ProducerOptions::default() };
     let producer = Producer::connect(database.url().clone(), options).await.expect("connected");
@@ -127,7 +127,7 @@ async fn who_sends_more_than_there_is_room_for_waits() {
     for outcome in join_all(receipts).await {
         outcome.expect("stored");
     }
-    // Larger than the room altogether, it waits until it is alone.
+    // Larger than the entire room, it waits until it is alone.
     let large = producer.send_async(&topic, NewMessage::new(vec![b'x'; 20_000])).await;
     large.expect("room").await.expect("stored");
     assert_eq!(stored(&database, "mail").await.len(), 4);
@@ -146,7 +146,7 @@ async fn a_batch_waits_for_company_only_until_it_is_full() {
         outcome.expect("stored");
     }
     assert_eq!(batches(&database).await, 2);
-    // Nobody comes any more.
+    // No further message comes.
     let last = producer.send_async(&topic, NewMessage::new("last")).await.expect("accepted");
     producer.close().await;
     last.await.expect("stored");
@@ -227,16 +227,16 @@ async fn what_is_given_up_is_told_to_each_and_the_time_counts_from_the_acceptanc
             outcome => panic!("{outcome:?}"),
         }
     }
-    // The first batch has had the time of all of them. What it has left is the moment by which the
-    // others were accepted later: enough for the last try, at its end.
+    // The first batch may use the time of all of them. The others' deadline is later by the time
+    // between the acceptances: enough for one last try each, at its end.
     assert!(tries[0] > 2 && tries[1..].iter().all(|n| *n <= 2), "{tries:?}");
     proxy.pass();
     producer.send(&topic, NewMessage::new("later")).await.expect("stored");
     assert_eq!(stored(&database, "mail").await.len(), 1);
 }
 
-/// Four producers, each of whose connections is cut again and again: after every few batches the
-/// reply to one that was committed is swallowed, or a batch is cut off before it arrives.
+/// Four producers, whose connections are cut repeatedly: after every few batches the reply to a
+/// committed one is dropped, or a batch is cut off before it arrives.
 #[tokio::test]
 async fn replies_that_are_lost_double_nothing_and_every_receipt_has_its_outcome() {
     const EACH: usize = 12_500;
@@ -255,7 +255,7 @@ async fn replies_that_are_lost_double_nothing_and_every_receipt_has_its_outcome(
             let producer = Producer::connect(url, options).await.expect("connected");
             let mut sent = Vec::new();
             for part in messages(EACH).chunks(640) {
-                // Ten batches at most, of which one is hit.
+                // At most ten batches, one of which is hit.
                 let arm =
                     if at % 2 == 0 { FaultProxy::drop_reply_after } else { FaultProxy::cut_before };
                 arm(&proxy, IN_LANE);

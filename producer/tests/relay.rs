@@ -1,4 +1,4 @@
-//! The command `rowmq-producer relay`, as programs without a connection of their own use it.
+//! The command `rowmq-producer relay`, as used by programs without their own connection.
 
 #![allow(clippy::expect_used, reason = "a test that cannot be set up has failed")]
 
@@ -198,7 +198,7 @@ async fn a_page_in_a_browser_cannot_enqueue() {
         &format!("{ours}Origin: https://evil.example\r\n")[..],
         &format!("{ours}Origin: null\r\n"),
         &format!("{ours}Sec-Fetch-Site: cross-site\r\n"),
-        // A name of theirs that leads here: then the page counts as one of this origin.
+        // A hostile name that resolves to this address: then the page counts as same-origin.
         "Host: evil.example\r\nOrigin: http://evil.example\r\nSec-Fetch-Site: same-origin\r\n",
         "Host: evil.example\r\n",
     ] {
@@ -221,8 +221,8 @@ async fn bodies_wait_for_room_in_memory() {
     let options = ["--body-limit", &limit, "--give-up-after", "1s"];
     let relay = Relay::start(database.url(), &options);
     let path = "/topics/mail/messages";
-    // Each may have all of the memory, for a second, and sends nothing. The second one waits for
-    // the first, and what comes then waits for the second in vain.
+    // Each may use all of the memory, for a second, and sends nothing. The second one waits for the
+    // first, and a later request waits for the second in vain.
     let hold = || begin(&relay.address, path, &format!("Host: {}\r\n", relay.address), ALL);
     until("a body finds no room", async || {
         let first = hold().expect("sent");

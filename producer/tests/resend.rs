@@ -1,4 +1,4 @@
-//! The library while connections break: nothing acknowledged is lost, nothing is stored twice.
+//! The library while connections break: no acknowledged message is lost or stored twice.
 
 #![allow(clippy::expect_used, reason = "a test that cannot be set up has failed")]
 
@@ -14,10 +14,10 @@ use rowmq_test::proxy::FaultProxy;
 use rowmq_test::{TestDatabase, until};
 use tokio::sync::mpsc;
 
-/// What a lane says to send a batch, as it begins on the wire.
+/// The statement with which a lane sends a batch, as it begins on the wire.
 const IN_LANE: &str = "INSERT INTO queue_message (topic_id, priority, id";
 
-/// Every statement of a batch that is one statement.
+/// Every statement of a single-statement batch.
 const STATEMENTS: [&str; 2] = ["SELECT id, name, kind", IN_LANE];
 
 /// Every statement of a batch that is too large for that.
@@ -29,7 +29,7 @@ const STATEMENTS_OF_MANY: [&str; 5] = [
     "COMMIT",
 ];
 
-/// So many messages are sent in a transaction of two INSERTs.
+/// How many messages take a transaction with two INSERTs.
 const MANY: usize = 1010;
 
 /// A topic, a proxy in front of its server, and a producer that sends through the proxy.
@@ -50,20 +50,20 @@ impl Broken {
         Self { database, topic, proxy, producer }
     }
 
-    /// A send of one message, under way.
+    /// Starts to send one message.
     fn send(&self) -> tokio::task::JoinHandle<Result<Sent, SendError>> {
         let (producer, topic) = (self.producer.clone(), self.topic.clone());
         tokio::spawn(async move { producer.send(&topic, NewMessage::new("x")).await })
     }
 
-    /// A send of so many, under way.
+    /// Starts to send `n` messages.
     fn send_some(&self, n: usize) -> tokio::task::JoinHandle<Result<(), SendError>> {
         let (producer, topic) = (self.producer.clone(), self.topic.clone());
         tokio::spawn(async move { producer.send_all(&topic, messages(n)).await.map(drop) })
     }
 
-    /// Closes the producer and waits until the server has ended each of its sessions: what was on
-    /// its way to one of them has been executed.
+    /// Closes the producer and waits until the server has ended each of its sessions: statements in
+    /// flight to them have then been executed.
     async fn left(&self) {
         self.producer.close().await;
         until("every session has ended", async || self.proxy.ports().is_empty()).await;
@@ -123,8 +123,8 @@ async fn a_connection_that_breaks_at_any_statement_costs_nothing_and_doubles_not
     }
 }
 
-/// A batch with messages for later among those for now is a transaction, and its lane is advanced
-/// also where it holds no message that is ready.
+/// A batch that also has delayed messages is a transaction, and it advances its lane even if it has
+/// no ready message.
 #[tokio::test]
 async fn a_batch_with_delayed_messages_is_stored_once_wherever_it_breaks() {
     for statement in ["BEGIN", "INSERT INTO queue_scheduled", IN_LANE, "COMMIT"] {
@@ -149,7 +149,7 @@ async fn a_batch_with_delayed_messages_is_stored_once_wherever_it_breaks() {
 
 #[tokio::test]
 async fn a_statement_that_arrives_after_its_batch_was_sent_again_stores_nothing() {
-    // Nothing has been sent since, or one more message, or many, and the lane is closed.
+    // Since then nothing was sent, or one more message, or many, and the lane is closed.
     for others in [0, 1, 30] {
         let told = Told::default();
         let options = ProducerOptions { lease: Duration::from_secs(3), ..told.options() };
@@ -191,7 +191,7 @@ async fn a_commit_still_on_its_way_is_waited_for_never_overtaken() {
     broken.proxy.strand("COMMIT");
     let send = broken.send_some(MANY);
     broken.proxy.sprung().await;
-    // The producer has asked its lane, which the stranded transaction holds.
+    // The producer has queried its lane, which the stranded transaction has locked.
     let waited_for = errors.recv().await.expect("a wait");
     assert!(waited_for.contains("Lock wait timeout"), "{waited_for}");
     assert_eq!(broken.stored().await, 0);

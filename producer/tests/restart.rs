@@ -13,11 +13,11 @@ use rowmq_core::{MsgId, NewMessage, TopicName, doctor, migration};
 use rowmq_producer::{Producer, ProducerOptions, SpillOptions};
 use rowmq_test::{TestDatabase, until};
 
-/// How many messages are sent, by so many senders, one after the other each.
+/// How many messages are sent, and by how many senders, each one after another.
 const MESSAGES: usize = 5000;
 const SENDERS: usize = 16;
 
-/// A server of this test's own, of the kind that `ROWMQ_URL` has; removed in the end.
+/// A private server, of the kind that `ROWMQ_URL` has; removed at the end.
 struct DevServer {
     kind: &'static str,
     name: String,
@@ -36,7 +36,7 @@ impl DevServer {
         Self { kind, name, url: ServerUrl::new(own).expect("a URL") }
     }
 
-    /// Runs a command of `ops/dev-server` on it, while the senders go on.
+    /// Runs a command of `ops/dev-server` on it while the senders continue.
     async fn run(&self, command: &'static str) {
         let (kind, name) = (self.kind, self.name.clone());
         tokio::task::spawn_blocking(move || ops(kind, &name, command)).await.expect("no panic");

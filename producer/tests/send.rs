@@ -1,4 +1,4 @@
-//! The library on a real server, with no fault injected.
+//! The library on a real server, without injected faults.
 
 use std::time::Duration;
 
@@ -91,7 +91,7 @@ async fn what_another_try_would_not_change_fails_at_once_and_stores_nothing() {
     assert_eq!(told.waits() + told.resends(), 0, "nothing was tried twice");
     assert!(stored(&database, "small").await.is_empty());
     assert!(stored(&database, "paused").await.is_empty());
-    // The lane is none the worse for it, and a pause ends with the next message.
+    // The lane is unharmed, and a pause ends with the next message.
     producer.send(&small, NewMessage::new("fits")).await.expect("sent");
     store::topic::set_access(&mut conn, &paused, Access::ReadWrite).await.expect("resumed");
     producer.send(&paused, NewMessage::new("x")).await.expect("sent");
@@ -105,7 +105,7 @@ async fn a_body_beyond_the_servers_packet_is_refused_without_a_resend() {
     let told = Told::default();
     let producer =
         Producer::connect(database.url().clone(), told.options()).await.expect("connected");
-    // Both servers are set to 16 or 64 MiB.
+    // Both servers have a limit of 16 or 64 MiB.
     let refused = producer.send(&topic, NewMessage::new(vec![b'x'; 65 << 20])).await;
     let Err(SendError::Refused(Error::PacketTooLarge { .. })) = &refused else {
         panic!("{refused:?}")
@@ -122,7 +122,7 @@ async fn a_topic_is_created_only_where_the_option_says_so() {
     let told = Told::default();
     let options = ProducerOptions { auto_create_topics: true, ..told.options() };
     let producer = Producer::connect(database.url().clone(), options).await.expect("connected");
-    // Several at once: only one of them can be the one that creates it.
+    // Several at once: only one of them can create it.
     let sends = messages(8).into_iter().map(|message| {
         let (producer, topic) = (producer.clone(), topic.clone());
         tokio::spawn(async move { producer.send(&topic, message).await })

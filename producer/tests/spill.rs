@@ -1,4 +1,4 @@
-//! The library with a spill journal: while its server is away, and after that.
+//! The library with a spill journal: while its server is away, and afterwards.
 
 #![allow(clippy::expect_used, reason = "a test that cannot be set up has failed")]
 
@@ -15,7 +15,7 @@ use rowmq_producer::{Place, Producer, ProducerOptions, ResendPolicy, SendError, 
 use rowmq_test::TestDatabase;
 use rowmq_test::proxy::FaultProxy;
 
-/// What a lane says to send a batch, as it begins on the wire.
+/// The statement with which a lane sends a batch, as it begins on the wire.
 const IN_LANE: &str = "INSERT INTO queue_message (topic_id, priority, id";
 
 /// A topic, a proxy in front of its server, and a directory for a journal.
@@ -38,7 +38,7 @@ impl Scene {
         self.folder.path().join("journal")
     }
 
-    /// A producer that waits no longer than it must before it spills.
+    /// Returns options of a producer that spills as early as possible.
     fn options(&self) -> ProducerOptions {
         let mut spill = SpillOptions::new(self.dir());
         spill.after = Duration::ZERO;
@@ -57,7 +57,7 @@ impl Scene {
         stored_ids(&self.database, "mail").await
     }
 
-    /// Sends so many messages, one after the other: their ids, and how many were spilled.
+    /// Sends `n` messages, one after another; returns their ids, and how many were spilled.
     async fn send(&self, producer: &Producer, n: usize) -> (Vec<MsgId>, usize) {
         let (mut ids, mut spilled) = (Vec::new(), 0);
         for message in messages(n) {
@@ -68,7 +68,7 @@ impl Scene {
         (ids, spilled)
     }
 
-    /// The lines of a file that messages were put into.
+    /// Returns the lines of a file of messages that were set aside.
     fn aside(&self, file: &str) -> Vec<serde_json::Value> {
         let text = std::fs::read_to_string(self.dir().join(file)).expect("there is the file");
         text.lines().map(|line| serde_json::from_str(line).expect("a line of NDJSON")).collect()
@@ -93,7 +93,7 @@ async fn what_a_server_that_is_away_does_not_take_is_stored_in_order_and_once_wh
     assert_eq!(scene.stored().await, sent, "nothing has come through");
     sent.extend(away);
     scene.proxy.pass();
-    // What comes before the journal is empty goes behind it.
+    // Messages that come before the journal is empty queue behind it.
     sent.extend(scene.send(&producer, 50).await.0);
     producer.drained().await.expect("open");
     let (last, none) = scene.send(&producer, 5).await;
@@ -136,7 +136,7 @@ async fn a_batch_in_doubt_when_the_server_goes_away_is_stored_once() {
             let stored = places.iter().any(|sent| sent.place.is_stored());
             assert!(!stored, "nobody can say so yet");
             sent.extend(scene.send(&producer, 3).await.0);
-            // Another process finds it.
+            // Another process finds the journal.
             producer.close().await;
             let producer = scene.producer().await;
             scene.proxy.pass();
@@ -156,7 +156,7 @@ async fn a_connection_that_breaks_while_the_journal_is_sent_costs_nothing_and_do
         let producer = scene.producer().await;
         scene.proxy.refuse();
         let (sent, _) = scene.send(&producer, 10).await;
-        // Nothing of the proxy runs between the two.
+        // The proxy's task does not run between the two calls.
         scene.proxy.pass();
         arm(&scene.proxy, IN_LANE);
         producer.drained().await.expect("open");
@@ -281,7 +281,7 @@ async fn a_sender_waits_for_room_in_a_full_journal_until_it_is_sent() {
     producer.close().await;
 }
 
-/// What waits for room is not the server's fault: in the journal it would stop every topic.
+/// A full topic is not the server's fault: in the journal its messages would stop every topic.
 #[tokio::test]
 async fn a_full_topic_does_not_fill_the_journal_and_holds_up_no_other() {
     let scene = Scene::new().await;
@@ -377,7 +377,7 @@ async fn what_is_in_doubt_when_its_lane_is_gone_is_kept_for_a_person() {
     producer.close().await;
 }
 
-/// Whoever asks too late is told what is known of a batch in doubt: that nothing is.
+/// A caller that asks too late learns that the outcome of the batch in doubt is unknown.
 #[tokio::test]
 async fn a_send_that_nobody_polls_does_not_keep_the_producer_open() {
     let scene = Scene::new().await;

@@ -1,4 +1,4 @@
-//! The commands with a spill journal: killed at any point, and what they tell.
+//! The commands with a spill journal: killed at any point, and what they report.
 
 #![allow(clippy::expect_used, reason = "a test that cannot be set up has failed")]
 
@@ -16,7 +16,7 @@ use rowmq_core::connection::ServerUrl;
 use rowmq_test::proxy::FaultProxy;
 use rowmq_test::{TestDatabase, until};
 
-/// `rowmq-producer send mail` with a journal in this directory, ready to run.
+/// Returns `rowmq-producer send mail` with a journal in this directory, ready to run.
 fn send(url: &ServerUrl, dir: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rowmq-producer"));
     command.args(["send", "mail", "--json", "--spill-dir"]).arg(dir).args(arguments);
@@ -39,7 +39,7 @@ fn count(ended: &Output, name: &str) -> u64 {
     summary[name].as_u64().expect("a number")
 }
 
-/// A file with so many lines, their numbers.
+/// Writes a file with the numbers below `n` as its lines.
 fn lines(dir: &Path, n: usize) -> String {
     let file = dir.join("lines");
     let lines: String = (0..n).map(|n| format!("{n}\n")).collect();
@@ -47,7 +47,7 @@ fn lines(dir: &Path, n: usize) -> String {
     file.display().to_string()
 }
 
-/// The bodies of the topic `mail`, as numbers.
+/// Returns the bodies of the topic `mail`, as numbers.
 async fn numbers(database: &TestDatabase) -> Vec<usize> {
     let rows = stored(database, "mail").await;
     let number = |body: &[u8]| String::from_utf8_lossy(body).parse().expect("a number");
@@ -105,7 +105,7 @@ async fn a_relay_killed_again_and_again_over_outages_loses_and_doubles_nothing_i
                     }
                     let at = address.lock().expect("no panic").clone();
                     let body = (sender * 1_000_000 + n).to_string();
-                    // One that is not answered is never sent again: it may be stored.
+                    // An unanswered message is never sent again: it may be stored.
                     if let Ok(answer) = post(&at, "/topics/mail/messages", "", body.as_bytes())
                         && [201, 202].contains(&answer.status)
                     {
@@ -127,7 +127,7 @@ async fn a_relay_killed_again_and_again_over_outages_loses_and_doubles_nothing_i
         until("the journal is used", async || round % 3 == 0 || bytes() > 2).await;
         relay.child.kill().expect("killed");
         relay.child.wait().expect("it has ended");
-        // It begins while the server is away.
+        // It starts while the server is away.
         relay = start();
         *address.lock().expect("no panic") = relay.address.clone();
         proxy.pass();
@@ -178,7 +178,7 @@ async fn a_send_that_a_signal_ends_says_what_is_left_in_its_journal() {
     assert_eq!(bodies.collect::<Vec<_>>(), [b"a", b"c"]);
 }
 
-/// A limit of the file size stands for a disk without room, which takes a part of a write too.
+/// A limit on the file size stands in for a full disk, which also accepts parts of writes.
 #[tokio::test]
 async fn a_disk_without_room_loses_nothing_that_was_acknowledged() {
     let (database, folder) = (TestDatabase::new().await, tempfile::tempdir().expect("a folder"));
@@ -197,7 +197,7 @@ async fn a_disk_without_room_loses_nothing_that_was_acknowledged() {
     shell.process_group(0);
     let mut child = spawn(shell);
     let id = rustix::process::Pid::from_child(&child);
-    // It says what is wrong, and then waits for the server with what it has taken.
+    // It reports the error, and then waits for the server with the messages it has accepted.
     let mut said = String::new();
     let mut errors = std::io::BufReader::new(child.stderr.take().expect("piped"));
     while !said.contains("cannot be written") {

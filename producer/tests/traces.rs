@@ -1,4 +1,4 @@
-//! The spans of sending, as a collector of OpenTelemetry gets them.
+//! The spans of sending, as an OpenTelemetry collector gets them.
 
 #![cfg(feature = "otlp")]
 #![allow(clippy::expect_used, reason = "a test that cannot be set up has failed")]
@@ -16,7 +16,7 @@ use rowmq_core::TraceParent;
 use rowmq_test::TestDatabase;
 use tokio::net::TcpListener;
 
-/// Where a collector listens, and the spans that it has taken.
+/// Starts a collector; returns its URL, and the spans that it has accepted.
 async fn collector() -> (String, Arc<Mutex<Vec<Span>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
     let url = format!("http://{}/v1/traces", listener.local_addr().expect("an address"));
@@ -36,7 +36,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The message itself goes on with the span that its sender gave.
+/// The message itself keeps the span that its sender gave.
 #[tokio::test(flavor = "multi_thread")]
 async fn sending_is_a_span_of_its_own_below_the_one_that_the_message_carries() {
     let database = TestDatabase::new().await;

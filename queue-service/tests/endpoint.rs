@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
-/// The whole answer: the server closes after one request.
+/// Returns the whole answer: the server closes after one request.
 async fn answer_to(address: SocketAddr, path: &str) -> String {
     let mut stream = TcpStream::connect(address).await.expect("it listens");
     let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");
@@ -53,7 +53,7 @@ async fn metrics_and_probes_are_served_until_shutdown_and_nothing_else() {
         assert!(answer_to(address, path).await.starts_with("HTTP/1.1 404"), "{path}");
     }
 
-    // Visitors that say nothing hold places; when they leave, the next one is served.
+    // Silent clients occupy places; when they leave, the next client is served.
     let mut silent = Vec::new();
     for _ in 0..100 {
         silent.push(TcpStream::connect(address).await.expect("queued"));

@@ -1,4 +1,4 @@
-//! What signals ask of a process.
+//! What signals request of a process.
 
 use rowmq_service::signals::shutdown_on_signals;
 use signal_hook::consts::SIGTERM;

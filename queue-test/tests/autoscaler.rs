@@ -1,4 +1,4 @@
-//! What an autoscaler asks of the database, as it stands in the manifests.
+//! The query that the manifests give an autoscaler.
 
 #![allow(clippy::expect_used, reason = "a test that cannot be set up has failed")]
 
@@ -31,7 +31,7 @@ async fn the_query_of_the_autoscaler_counts_one_topic_by_the_primary_key() {
     let mut conn = Conn::new(url).await.expect("connected");
     let waiting: Option<u64> = conn.query_first(query()).await.expect("counted");
     assert_eq!(waiting, Some(300));
-    // MySQL 9 shows a tree unless it is asked for a table.
+    // MySQL 9 shows a tree unless a table is requested.
     let explain = format!("EXPLAIN FORMAT=TRADITIONAL {}", query());
     let plan: Vec<Row> = conn.query(explain).await.expect("a plan");
     let text = |row: &Row, name: &str| {

@@ -1,4 +1,4 @@
-//! The console as people meet it: the real programs, on a real server, in a real browser.
+//! The console as users see it: the real programs, on a real server, in a real browser.
 
 #![allow(
     clippy::expect_used,

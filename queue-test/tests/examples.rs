@@ -1,6 +1,6 @@
-//! The examples of `examples/` are run. Those that enqueue store one order with its message, undo
-//! another, and are refused a third; those that consume handle one message, fail with one, and give
-//! one up.
+//! Runs the examples of `examples/`. Those that enqueue store one order with its message, roll back
+//! another, and are refused a third; those that consume handle one message, fail with one, and
+//! dead-letter one.
 
 #![allow(
     clippy::expect_used,
@@ -20,7 +20,7 @@ use rowmq_core::store::{inspect, worker};
 use rowmq_core::{NewMessage, enqueue};
 use rowmq_test::TestDatabase;
 
-/// What `ops/example` ends with where the machine lacks what the example needs.
+/// The exit code of `ops/example` where the machine lacks what the example needs.
 const UNAVAILABLE: i32 = 3;
 
 #[derive(Debug, PartialEq, Eq, QueryableByName)]
@@ -51,7 +51,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// What the program says; `None` where this machine lacks what it needs.
+/// Returns what the program prints; `None` where this machine lacks what it needs.
 async fn said(mut command: Command, database: &TestDatabase) -> Option<String> {
     command.env("ROWMQ_URL", database.url().expose());
     let ended = tokio::task::spawn_blocking(move || command.output()).await.expect("no panic");
@@ -117,7 +117,8 @@ async fn node_enqueues_in_its_transaction() {
     run(fetched("node")).await;
 }
 
-/// Messages that can be handled; then one more, one that fails, and one that is none.
+/// Runs a consumer example on messages that it can handle; then on one more, one that fails, and
+/// one that does not parse.
 async fn consume(name: &str) {
     let database = TestDatabase::new().await;
     let topic = database.topic("mail").await;

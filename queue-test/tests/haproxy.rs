@@ -1,5 +1,5 @@
 //! A real `HAProxy` between the queue and its server: it forwards bytes, so each client has one
-//! connection of the server, and everything holds.
+//! connection to the server, and every guarantee holds.
 
 #![allow(
     clippy::expect_used,
@@ -24,7 +24,7 @@ use rowmq_test::{TestDatabase, until};
 
 use crate::tool::tool;
 
-/// The settings of docs/servers.md, but for the addresses.
+/// The settings of docs/servers.md, except for the addresses.
 const CONFIG: &str = "\
 global
   maxconn 1000
@@ -54,7 +54,7 @@ impl Drop for HaProxy {
     }
 }
 
-/// `None` where it cannot be had.
+/// Starts it in front of the database's server; returns `None` where it is not available.
 async fn before(database: &TestDatabase) -> Option<HaProxy> {
     let program = tool("haproxy")?;
     let free = TcpListener::bind("127.0.0.1:0").expect("bound");
@@ -103,8 +103,8 @@ async fn the_self_test_finds_nothing_and_a_worker_claims_and_settles_through_it(
     assert_eq!(worker.settle(vec![ack]).await.expect("settled"), [SettleOutcome::Settled]);
 }
 
-/// The proxy passes the end of a client on: its session is gone from the server at once, and not
-/// after a timeout.
+/// The proxy forwards the end of a client: the server drops its session at once, not after a
+/// timeout.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_end_of_a_client_is_the_end_of_its_session() {
     let database = TestDatabase::new().await;
@@ -118,7 +118,7 @@ async fn the_end_of_a_client_is_the_end_of_its_session() {
     let id: u64 =
         client.query_first("SELECT CONNECTION_ID()").await.expect("asked").expect("a row");
     assert_eq!(u64::from(client.id()), id, "the greeting is the server's");
-    // A lease that would never end within this test.
+    // A lease that would never expire within this test.
     client.query_drop("CALL queue_claim('t', 1, 86400)").await.expect("claimed");
     let is_locked = async |conn: &mut _| {
         worker::alive(conn).await.expect("read").first().is_some_and(|worker| worker.locked)

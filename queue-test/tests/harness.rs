@@ -1,4 +1,4 @@
-//! The harness itself: what users' tests stand on.
+//! The harness itself, which users' tests build on.
 
 #![allow(clippy::expect_used, reason = "a test that cannot be set up has failed")]
 
@@ -72,7 +72,7 @@ async fn enqueue_words(queue: &TestQueue, topic: &str, words: &[&str]) {
     }
 }
 
-// On a runtime of one thread, as `#[tokio::test]` has it unless told otherwise.
+// On a single-threaded runtime, the default of `#[tokio::test]`.
 #[tokio::test]
 async fn a_test_database_has_the_tables_and_is_dropped_in_the_end() {
     let database = TestDatabase::new().await;
@@ -122,7 +122,7 @@ async fn an_account_has_only_its_grants_and_goes_with_the_database() {
     assert!(denied.is_err_and(|error| error.to_string().contains("denied")));
     drop(database);
     let again = connect(&url, SessionKind::Plain).await.map(|_| ()).expect_err("it is gone");
-    // MySQL asks an account that does not exist for one kind of password or another.
+    // For an account that does not exist, MySQL requests one kind of password or another.
     assert_eq!(again.fault(), Fault::Denied, "{again}");
 }
 
@@ -145,7 +145,7 @@ async fn assertions_count_messages_or_look_for_one() {
 #[tokio::test]
 async fn a_drain_handles_everything_in_order_and_reports_what_became_of_it() {
     let queue = TestQueue::new().await;
-    // The second attempt must not come within the drain, however long that takes.
+    // The second attempt must not come within the drain, however long the drain takes.
     let retry = RetryPolicy::Fixed(Duration::from_secs(3600));
     queue.topic_with("words", &TopicSettings { retry, ..TopicSettings::default() }).await;
     let words = ["a", "fail", "dead", "discard", "release", "panic", "z"];
@@ -224,7 +224,7 @@ async fn a_biz_id_that_was_drained_is_repeated_until_its_window_is_over() {
     }
 }
 
-/// Enqueues what it got once more, and then fails on the word "bad".
+/// Enqueues its message again, and fails on the word "bad".
 struct Forwards;
 
 impl TxHandler for Forwards {

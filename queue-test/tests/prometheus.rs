@@ -1,4 +1,4 @@
-//! The alerts and the dashboard: what they ask for is what the programs export, and a real
+//! The alerts and the dashboard: they query only metrics that the programs export, and a real
 //! Prometheus that scrapes a small fleet answers every query of the dashboard.
 
 #![allow(
@@ -22,10 +22,10 @@ use documents::{dashboard, documented_labels, metric_of, rules, selectors, words
 use fleet::Fleet;
 use server::Prometheus;
 
-/// What Prometheus adds.
+/// The labels that Prometheus adds.
 const ADDED: [&str; 4] = ["__name__", "instance", "job", "le"];
 
-/// What is wrong with what a query asks for.
+/// Returns the metrics and labels of a query that do not exist.
 fn unknown(query: &str, labels: &BTreeMap<&str, BTreeSet<&str>>) -> Vec<String> {
     let mut wrong = Vec::new();
     for (name, asked) in selectors(query) {
@@ -37,7 +37,7 @@ fn unknown(query: &str, labels: &BTreeMap<&str, BTreeSet<&str>>) -> Vec<String> 
             wrong.push(format!("{name} has no label {label}: {query}"));
         }
     }
-    // What is grouped by must be a label of something that is asked for.
+    // A grouping label must be one of a metric in the query.
     let asked: BTreeSet<&str> = selectors(query)
         .iter()
         .filter_map(|(name, _)| labels.get(metric_of(name)?))
@@ -90,7 +90,7 @@ fn every_alert_has_its_page_and_a_case_that_fires_and_one_that_does_not() {
     assert_eq!(pages, BTreeSet::new(), "pages without an alert");
 }
 
-/// What is wrong with the labels of everything that was scraped.
+/// Returns what is wrong with the labels of all scraped series.
 fn mislabelled(series: &[BTreeMap<String, String>]) -> BTreeSet<String> {
     let documented = documented_labels();
     let mut wrong = BTreeSet::new();
@@ -143,7 +143,7 @@ async fn every_query_of_the_dashboard_returns_data_from_a_running_fleet() {
     assert!(seen.len() > METRICS.len() / 2);
 }
 
-/// The query with what Grafana would put into it.
+/// Returns the query with Grafana's variables filled in.
 fn executable(query: &str) -> String {
     query.replace("$topic", ".*").replace("$__rate_interval", "15s")
 }

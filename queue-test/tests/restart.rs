@@ -1,5 +1,5 @@
-//! What needs a server of the test's own: crashes and restarts, the server's settings, connections
-//! running out. Each test starts one by `ops/dev-server`, of the kind that `ROWMQ_URL` leads to.
+//! Tests that need a private server: crashes and restarts, the server's settings, connections
+//! running out. Each test starts one with `ops/dev-server`, of the kind that `ROWMQ_URL` names.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -24,9 +24,9 @@ use rowmq_core::{
 use rowmq_test::{TestDatabase, until};
 use uuid::Uuid;
 
-/// A server that goes with this value, or with the test's process if that is killed.
+/// A server that ends when this value is dropped, or with the test's process if that is killed.
 struct OwnServer {
-    /// Holds the server up until its input ends.
+    /// Keeps the server up until its input ends.
     holder: Child,
     kind: &'static str,
     name: String,
@@ -38,7 +38,7 @@ fn dev_server() -> Command {
 }
 
 impl OwnServer {
-    /// The kind of the server that the tests share.
+    /// Returns the kind of the server that the tests share.
     async fn kind() -> &'static str {
         let shared = std::env::var("ROWMQ_URL").expect("ROWMQ_URL says which kind of server");
         let shared = ServerUrl::new(&shared).unwrap();
@@ -84,7 +84,7 @@ impl OwnServer {
         self.root().await.batch_execute(&set).await.unwrap();
     }
 
-    /// Turns writes off and on, as a failover does to the former writer.
+    /// Turns writes off or on, as a failover does on the former writer.
     async fn set_read_only(&self, on: bool) {
         let value = if on { "ON" } else { "OFF" };
         if self.kind == "mysql" && on {
@@ -132,10 +132,7 @@ fn acks(deliveries: &[Delivery]) -> Vec<Settled> {
     deliveries.iter().map(ack).collect()
 }
 
-/// H21: after a restart the server counts connections from the beginning, and a new connection gets
-/// the number of a dead one. It must not adopt that one's claims, and they must be rescued though
-/// the number is alive.
-/// Found by the servers that runs left behind whose command had failed.
+/// Found through servers that were left behind by runs with failed commands.
 #[tokio::test]
 async fn a_server_goes_with_its_run_however_the_command_ends() {
     let kind = OwnServer::kind().await;
@@ -153,6 +150,9 @@ async fn a_server_goes_with_its_run_however_the_command_ends() {
     }
 }
 
+/// H21: after a restart the server numbers connections from the beginning, and a new connection
+/// gets the number of a dead one. It must not adopt the dead one's claims, which must be rescued
+/// although the number is alive.
 #[tokio::test]
 async fn after_a_restart_nobody_adopts_the_claims_of_a_dead_connection_with_his_number() {
     let server = OwnServer::start().await;
@@ -165,7 +165,8 @@ async fn after_a_restart_nobody_adopts_the_claims_of_a_dead_connection_with_his_
     server.command("crash");
     drop(dead);
     server.command("start");
-    // Connections until one has the dead one's number; they stay, so that no number comes twice.
+    // Opens connections until one has the dead one's number; they stay open, so that no number
+    // comes twice.
     let mut namesakes = Vec::new();
     until("a connection gets the dead one's number", async || {
         namesakes.push(db.connect().await);
@@ -180,7 +181,7 @@ async fn after_a_restart_nobody_adopts_the_claims_of_a_dead_connection_with_his_
     let other = start_worker(db.url()).await;
     assert!(other.claim(topic.id, 9).await.unwrap().deliveries.is_empty());
     assert!(claim::of_worker(&mut conn, other.id(), ClaimNo(0)).await.unwrap().is_empty());
-    // The dead one: its lock is free, and its beat stands still.
+    // The dead worker: its lock is free, and its beat stands still.
     let row = worker::find(&mut conn, seen.id).await.unwrap().unwrap();
     assert_eq!((row.locked, row.state.as_str()), (false, "alive"));
     assert_eq!(worker::declare_dead(&mut conn, &row, "restart").await.unwrap(), 1);
@@ -194,8 +195,8 @@ async fn after_a_restart_nobody_adopts_the_claims_of_a_dead_connection_with_his_
     .await;
 }
 
-/// A live worker comes back by itself, keeps what it holds, and settles it: nothing that was
-/// acknowledged is lost and nothing runs twice.
+/// A live worker recovers on its own, keeps what it holds, and settles it: nothing acknowledged is
+/// lost and nothing runs twice.
 #[tokio::test]
 async fn a_worker_outlives_the_crash_of_its_server_with_all_it_holds() {
     let server = OwnServer::start().await;
@@ -243,7 +244,7 @@ async fn a_read_only_server_is_told_apart_and_worked_with_again_once_it_takes_wr
     let db = TestDatabase::on(&server.url).await;
     let topic = db.topic("t").await;
     enqueue_n(&db, &topic, 1).await;
-    // Not an account that may write all the same.
+    // Not an account that may write to a read-only server.
     let url = db.account(&["SELECT, INSERT, UPDATE, DELETE ON {}.*", "PROCESS ON *.*"]).await;
     let worker = start_worker(&url).await;
     let bare = TestDatabase::empty_on(&server.url).await;
@@ -271,7 +272,7 @@ async fn a_read_only_server_is_told_apart_and_worked_with_again_once_it_takes_wr
     migration::run(bare.url()).await.unwrap();
 }
 
-/// A replica does not become a second writer because the account may write to it all the same.
+/// A replica does not become a second writer, although the account may write to it.
 #[tokio::test]
 async fn of_several_hosts_the_one_that_takes_writes_is_found_and_found_again() {
     let former = OwnServer::start().await;
@@ -293,7 +294,7 @@ async fn of_several_hosts_the_one_that_takes_writes_is_found_and_found_again() {
     assert_eq!((refused.fault(), stopped.is_lost()), (Fault::ReadOnly, true), "{refused}");
     let mut session = Session::open(&both, SessionKind::Plain, patience).await.unwrap();
     assert_ne!(session.call("ask", port).await.unwrap(), first);
-    // With no other left the sentence names both.
+    // With no other host left the error names both.
     let none = both.with_hosts([&*former.url.server(), "127.0.0.1:1"]).unwrap();
     let refused = connect(&none, SessionKind::Plain).await.map(|_| ()).unwrap_err();
     assert!(matches!(refused, Error::NoWriter { .. }) && refused.is_transient(), "{refused}");
@@ -304,22 +305,22 @@ async fn of_several_hosts_the_one_that_takes_writes_is_found_and_found_again() {
     assert_eq!(hosts.verdict, Verdict::Ok, "{hosts:?}");
     assert!(hosts.detail.contains("takes none"), "{hosts:?}");
     former.set_read_only(false).await;
-    // Both take writes now and know nothing of each other.
+    // Both accept writes now and do not know of each other.
     let report = examine(&both).await.unwrap();
     let hosts = report.checks.iter().find(|check| check.name == "hosts").unwrap();
     assert_eq!(hosts.verdict, Verdict::Warning, "{hosts:?}");
     assert!(hosts.detail.contains("Several take writes"), "{hosts:?}");
 }
 
-/// H5: no connection is left to come back by, for longer than the others' patience. The worker
-/// finds its row dead, says so, and claims and settles nothing more.
+/// H5: the worker finds no free connection to return by before it is declared dead. It then finds
+/// its row dead, reports it, and claims and settles nothing more.
 #[tokio::test]
 async fn a_worker_that_could_not_reconnect_in_time_finds_itself_dead() {
     let server = OwnServer::start().await;
     let db = TestDatabase::on(&server.url).await;
     let topic = db.topic("t").await;
     enqueue_n(&db, &topic, 1).await;
-    // An account without the reserve that an administrator has.
+    // An account without the extra connection that an administrator has.
     let url = db.account(&["SELECT, INSERT, UPDATE, DELETE ON {}.*"]).await;
     let worker = start_worker(&url).await;
     let held = worker.claim(topic.id, 1).await.unwrap().deliveries;
@@ -339,7 +340,7 @@ async fn a_worker_that_could_not_reconnect_in_time_finds_itself_dead() {
     };
     assert_eq!(refused.fault(), Fault::Busy, "{refused}");
     assert!(refused.to_string().contains("raise max_connections"), "{refused}");
-    // Fewer than there are, so that a kill makes no room.
+    // Fewer than the connections in use, so that a kill makes no room.
     limit(&mut root, in_all + 10).await;
     root.batch_execute(&format!("KILL {}; KILL {}", row.life_conn, row.conn)).await.unwrap();
     root.batch_execute(&format!("USE {}", db.name())).await.unwrap();
@@ -375,7 +376,7 @@ async fn the_self_test_finds_settings_that_the_queue_should_not_run_with() {
     let large = NewMessage::new(vec![0; 2 * 1024 * 1024]);
     let refused = enqueue(&mut db.connect().await, &topic.name, &large).await.unwrap_err();
     assert!(matches!(refused, Error::PacketTooLarge { .. }), "{refused}");
-    // Nor does a server without room for prepared statements pass for a broken one.
+    // Nor is a server without room for prepared statements mistaken for a broken one.
     let mut root = server.root().await;
     root.batch_execute("SET GLOBAL max_prepared_stmt_count = 0").await.unwrap();
     let refused = connect(db.url(), SessionKind::Plain).await.map(|_| ());
@@ -393,7 +394,7 @@ async fn the_self_test_finds_settings_that_the_queue_should_not_run_with() {
     }
 }
 
-/// Every message whose enqueueing was answered is there after a crash, in order and once.
+/// After a crash, every message whose enqueue was acknowledged is there, in order and once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_crash_under_load_loses_nothing_that_was_acknowledged() {
     let server = OwnServer::start().await;

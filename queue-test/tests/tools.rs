@@ -1,4 +1,4 @@
-//! The queue beside programs of others (browser, `HAProxy`, Prometheus), the examples, and the
+//! The queue with third-party programs (browser, `HAProxy`, Prometheus), the examples, and the
 //! harness itself.
 
 mod autoscaler;

@@ -1,4 +1,4 @@
-//! Jobs and their worker, as a program of a user's own has them.
+//! Jobs and their worker, as used in a user's own program.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a test that cannot be set up has failed")]
 
@@ -62,7 +62,7 @@ impl Working {
     }
 }
 
-/// A database with the topic, whose retries come back at once.
+/// Creates a database with the topic, whose retries come back at once.
 async fn database() -> TestDatabase {
     let database = TestDatabase::new().await;
     let retry = RetryPolicy::Fixed(std::time::Duration::from_millis(10));
@@ -126,7 +126,7 @@ async fn jobs_of_one_topic_go_to_the_handlers_of_their_kinds() {
     rowmq::enqueue(&mut conn, &topic, &other).await.expect("enqueued");
     let working = Working::start(worker(database.url(), &seen).job(goodbye));
     saw(&seen, &["goodbye Bob", "welcome Ada"]).await;
-    // What nobody here handles is tried again, and names its kind in the end.
+    // A job without a handler here is retried, and its kind is named in the end.
     let dead = "queue_dead WHERE last_error LIKE '%''reminder''%Goodbye, welcome%'";
     until("the other is a dead letter", async || count(&mut conn, dead).await == 1).await;
     working.stop().await;

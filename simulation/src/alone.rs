@@ -1,4 +1,4 @@
-//! The model by itself, for the comparison with real servers.
+//! The model by itself, to compare it with real servers.
 
 use std::rc::Rc;
 
@@ -9,14 +9,14 @@ use crate::model::{Row, Value};
 use crate::server::Server;
 use crate::stage::connect;
 
-/// A model of a server, with the queue's tables and nothing in them.
+/// A model of a server, with the queue's tables, which are empty.
 pub struct Model {
     server: Rc<Server>,
     connects: mpsc::UnboundedSender<crate::server::Connect>,
 }
 
 impl Model {
-    /// Starts it on the tasks of the current `LocalSet`.
+    /// Starts the model on the tasks of the current `LocalSet`.
     #[must_use]
     pub fn start() -> Self {
         let server = Server::new(0, None);
@@ -25,7 +25,7 @@ impl Model {
         Self { server, connects }
     }
 
-    /// A new connection.
+    /// Opens a connection.
     ///
     /// # Panics
     /// If the model has ended.
@@ -37,19 +37,19 @@ impl Model {
     /// Runs a statement without values.
     ///
     /// # Errors
-    /// What the server would say.
+    /// The error that the server would return.
     pub async fn run(link: &mut Link, sql: &str) -> diesel::QueryResult<()> {
         link.batch(sql).await
     }
 
-    /// How many sessions wait for a row.
+    /// Returns how many sessions wait for a row.
     #[must_use]
     pub fn lock_waits(&self) -> usize {
         let engine = self.server.engine.borrow();
         engine.ids().into_iter().filter(|id| engine.wait(*id).is_some()).count()
     }
 
-    /// These columns of a table's committed rows, in the order of its key.
+    /// Returns these columns of a table's committed rows, in the order of its key.
     #[must_use]
     pub fn rows(&self, table: &str, columns: &[&str]) -> Vec<String> {
         let engine = self.server.engine.borrow();

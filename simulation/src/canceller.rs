@@ -1,5 +1,5 @@
-//! Somebody who cancels messages, as `rowmq cancel` does it: waiting ones, ready ones, and ones
-//! whose handler runs, which is asked first and fenced when it does not answer.
+//! A process that cancels messages as `rowmq cancel` does: waiting ones, ready ones, and ones whose
+//! handler runs. Such a handler is asked first, and fenced if it does not answer.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::recorder::Answer;
 use crate::rules::Rule;
 use crate::stage::{Share, Stage};
 
-/// For how long it is tried beyond the time that a worker has.
+/// How long the canceller keeps trying beyond the time that a worker has.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Cancels `n` messages, one after the other.
@@ -29,7 +29,7 @@ pub(crate) async fn cancel(stage: Rc<Stage>, name: String, n: u32) {
     }
 }
 
-/// A message that is to be cancelled.
+/// A message to cancel.
 struct Wish<'s> {
     stage: &'s Stage,
     name: &'s str,
@@ -55,7 +55,7 @@ impl Wish<'_> {
             let answer = match attempt {
                 Ok(Attempt::Cancelled(was)) => Answer::Cancelled(was),
                 Ok(Attempt::Over(_) | Attempt::Unknown) => Answer::Over,
-                // Without the rule whoever was asked is believed to have stopped.
+                // Without the rule, a worker that was asked is believed to have stopped.
                 Ok(Attempt::Asked(_)) if self.believes_in_asking() => {
                     Answer::Cancelled(Was::Fenced)
                 }

@@ -15,39 +15,41 @@ use crate::troupe::{Part, Troupe};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
-    /// KILL of one connection, as an administrator or a network does it.
+    /// KILL of one connection, as by an administrator or a network.
     KillConnection,
-    /// Both sessions of a consumer end, and for a moment shorter than the grace it cannot connect.
+    /// Both sessions of a consumer end, and it cannot connect for a moment shorter than the grace.
     Reconnect,
-    /// The server's clock is set: an hour forth, or back again.
+    /// The server's clock is set forward an hour, or back again.
     StepClock,
-    /// A stranger locks messages for a moment.
+    /// A foreign transaction locks messages for a moment.
     Stranger,
     KillJanitor,
     FreezeJanitor,
     KillSender,
-    /// Whoever cancels messages is killed, and another begins. What was asked for ends by itself.
+    /// A process that cancels messages is killed, and another one starts. What it asked for ends by
+    /// itself.
     KillCanceller,
-    /// kill -9; another is started.
+    /// kill -9; another consumer starts.
     KillConsumer,
-    /// The host of a consumer loses its power.
+    /// The host of a consumer loses power.
     CutConsumer,
     FreezeConsumer,
-    /// Packets between the server and a consumer, or a janitor, or a sender are swallowed.
+    /// Packets between the server and a consumer, janitor or sender are swallowed.
     Hole(Part),
     CrashServer,
     /// `max_connections` is reached.
     FewConnections,
     ReadOnly,
     Fates,
-    /// An operator puts a group back, or has it handle a stretch again.
+    /// An operator resets a group to an earlier offset, or has it handle a stretch again.
     Rewind,
 }
 
-/// Beyond two sweeps (0.3 s apart), and with a probe (0.2 s) and a slow answer within the grace.
+/// Longer than two sweeps (0.3 s apart); together with a probe (0.2 s) and a slow answer still
+/// within the grace.
 const RECONNECT: Duration = Duration::from_millis(400);
 
-/// By how much the clock is wrong, in microseconds.
+/// How far the clock is wrong, in microseconds.
 const HOUR: i64 = 3_600_000_000;
 
 const MILD: [Fault; 8] = [
@@ -82,7 +84,7 @@ const WILD: [Fault; 18] = [
     Fault::Fates,
 ];
 
-/// Does damage until it is time to stop; then everything is mended.
+/// Does damage until it is time to stop, then repairs everything.
 pub(crate) async fn storm(
     stage: &Rc<Stage>,
     troupe: &mut Troupe,
@@ -114,7 +116,7 @@ pub(crate) async fn storm(
     mend(stage, troupe);
 }
 
-/// The next crash, unless `pause` ends first.
+/// Waits for the next crash, unless `pause` ends first.
 async fn timeout_at(
     pause: tokio::time::Sleep,
     crashes: &mut mpsc::UnboundedReceiver<String>,
@@ -123,7 +125,7 @@ async fn timeout_at(
     timeout(left, crashes.recv()).await
 }
 
-/// Kills a process and starts another in its place.
+/// Kills a process and starts another one in its place.
 pub(crate) async fn kill(stage: &Rc<Stage>, troupe: &mut Troupe, name: &str, cut: bool) {
     if let Some(part) = troupe.kill(name, cut).await {
         stage.doze(300).await;
@@ -212,10 +214,10 @@ async fn strike(stage: &Rc<Stage>, troupe: &mut Troupe, fault: Fault) {
     }
 }
 
-/// What statements meet for a while, in a thousand.
+/// Returns the fates that statements meet for a while, in a thousand.
 fn fates(stage: &Stage, lease: u32) -> Fates {
     let mild = stage.settings.weather == Weather::Mild;
-    // A mild one is over before a grace is.
+    // A mild delay is over before a grace is.
     let (late, slow) = if mild { (300, 300) } else { (lease, lease) };
     let often_late = if stage.settings.late { 60 } else { 12 };
     vec![
@@ -227,7 +229,7 @@ fn fates(stage: &Stage, lease: u32) -> Fates {
     ]
 }
 
-/// A stranger's transaction that locks messages.
+/// Runs a foreign transaction that locks messages.
 async fn disturb(stage: Rc<Stage>) {
     let Ok(mut conn) = stage.connect("stranger").await else { return };
     let topic =
@@ -244,7 +246,7 @@ fn mend(stage: &Rc<Stage>, troupe: &mut Troupe) {
     server.note("all faults are over");
     server.fates.replace(Vec::new());
     server.limit.set(150);
-    // A retry that was asked for while the clock was ahead is due by that clock.
+    // A retry requested while the clock was ahead is due by that clock.
     server.skew.set(HOUR);
     server.heal();
     server.act(|engine| engine.facts.read_only = false);

@@ -21,7 +21,7 @@ use crate::rules::Rule;
 use crate::stage::Stage;
 use crate::stream::Turn;
 
-/// Runs a consumer until it is killed: registered, and registered anew after each death.
+/// Runs a consumer until it is killed; it registers as a new worker after each death.
 pub(crate) async fn consume(stage: Rc<Stage>, name: String) {
     loop {
         let mut options = WorkerOptions::new(stage.url(&name), name.clone());
@@ -60,24 +60,24 @@ struct Crew {
     stage: Rc<Stage>,
     name: String,
     worker: Worker,
-    /// Held for reading while a message is handled; for writing while a suspect is.
+    /// Locked for reading while a message is handled, and for writing while a suspect is.
     alone: Rc<RwLock<()>>,
     turn: Rc<Notify>,
     notebook: Notebook,
 }
 
-/// How a run has come to its end.
+/// How a run has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ended {
     Through,
     /// The worker must not go on.
     Stopped,
-    /// Somebody has cancelled one of the messages.
+    /// One of the messages was cancelled.
     Cancelled,
 }
 
-/// Calls each turn of a worker's life out, until its end. A `watch` wakes several who wait in an
-/// order that it draws by itself, which no seed decides; this one wakes them as they came.
+/// Announces each turn of a worker's life, until its end. A `watch` wakes its waiters in a random
+/// order of its own, which no seed decides; this wakes them in the order they came.
 async fn call_out(mut life: watch::Receiver<Life>, turn: Rc<Notify>) {
     while life.changed().await.is_ok() {
         turn.notify_waiters();
@@ -119,8 +119,8 @@ impl Crew {
         }
     }
 
-    /// Handles deliveries, some together and some by themselves; those of an ordered group one
-    /// after the other.
+    /// Handles deliveries, some together and some alone; those of an ordered group one after the
+    /// other.
     async fn handle(&self, reader: &Topic, mut deliveries: Vec<Delivery>) {
         let worker = Some(self.worker.id());
         self.stage.recorder.borrow_mut().deliver(&self.name, worker, &deliveries);
@@ -146,8 +146,8 @@ impl Crew {
         }
     }
 
-    /// Runs a handler, which looks where the one before it has stopped and writes down how far it
-    /// has come, if it is of that kind.
+    /// Runs a handler. Some handlers look up where the previous run stopped and save how far they
+    /// are.
     async fn run(&self, batch: &[Delivery]) -> Ended {
         if !self.notebook.is_wanted(batch) {
             return self.run_for_a_while(batch).await;
@@ -157,7 +157,7 @@ impl Crew {
         if ended != Ended::Through {
             return ended;
         }
-        // It asks nobody on its way whether it should go on, but learns it from a refusal.
+        // The handler never asks whether it should go on: a refusal stops it.
         for _ in 0..=self.stage.below(4) {
             if !self.notebook.save(batch).await {
                 break;
@@ -167,12 +167,12 @@ impl Crew {
         ended
     }
 
-    /// One after the other; behind one that is to be tried again nothing goes on.
+    /// Handles deliveries one after the other; nothing goes on behind one that is to be retried.
     async fn handle_in_order(&self, deliveries: Vec<Delivery>) {
         let mut waiting = deliveries.into_iter();
         while let Some(delivery) = waiting.next() {
             let turn = self.stage.begin_in_order(&self.worker, &delivery);
-            // Of a log nothing is cancelled.
+            // Messages of a log are never cancelled.
             if self.run_for_a_while(&[]).await == Ended::Stopped {
                 let rest = std::iter::once(delivery).chain(waiting).collect();
                 return self.give_back(rest).await;
@@ -189,7 +189,7 @@ impl Crew {
         }
     }
 
-    /// Cancelled, what is not done is released; a dead worker has nothing to release.
+    /// Releases deliveries that will not be handled now; a dead worker has nothing to release.
     async fn give_back(&self, deliveries: Vec<Delivery>) {
         self.stage.server.note(&format!("{} cancels {}", self.name, deliveries.len()));
         let release = deliveries.iter().map(|_| Settlement::Release).collect();
@@ -238,7 +238,7 @@ impl Crew {
         }
     }
 
-    /// Handles deliveries in a transaction that acks them; whether all are over with it.
+    /// Handles deliveries in a transaction that acks them. Returns whether all of them are over.
     async fn run_in_transaction(&self, deliveries: Vec<Delivery>, turn: Option<Turn>) -> bool {
         let ask = |delivery, settlement| {
             self.stage.recorder.borrow_mut().ask(&self.name, delivery, settlement)
@@ -284,7 +284,7 @@ impl Crew {
         acked && settled
     }
 
-    /// Releases what may have been acked, and hears whether all of it was.
+    /// Releases deliveries that may have been acked, and returns whether all of them were.
     async fn find_out(&self, in_doubt: Vec<Delivery>, turn: Option<Turn>) -> bool {
         if in_doubt.is_empty() {
             return true;
@@ -312,7 +312,7 @@ impl Crew {
         acked
     }
 
-    /// Settles deliveries; whether all are over with it.
+    /// Settles deliveries. Returns whether all of them are over.
     async fn settle(&self, deliveries: Vec<Delivery>, turn: Option<Turn>) -> bool {
         if self.stage.below(4) == 0 {
             return self.run_in_transaction(deliveries, turn).await;

@@ -1,5 +1,5 @@
-//! Transactional handlers: each writes an effect with its ack, and a second effect of a message is
-//! refused by the key of the table it goes to.
+//! Transactional handlers: each writes an effect with its ack. The key of the effects' table
+//! refuses a second effect of a message.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use tokio_util::sync::CancellationToken;
 use crate::model::Value;
 use crate::stage::{Share, Stage};
 
-/// The topics of the ledger under which effects are, less those of their messages: no real ones.
+/// Effects are stored under their messages' topics plus this number: no real topics of the ledger.
 const EFFECTS: u32 = 4_000_000_000;
 
-/// What a handler says that finds an effect of its message.
+/// The error of a handler that finds an effect of its message.
 const TWICE: &str = "it has an effect already";
 
 /// Writes the effects, and takes its time.
@@ -69,7 +69,7 @@ pub(crate) async fn run(
     Effects::on(links, worker).run(&contexts, &topic, &book, &give_up).await
 }
 
-/// Whether the handler has found an effect of the message.
+/// Returns whether the handler has found an effect of the message.
 pub(crate) fn found_one(ending: &Ending) -> bool {
     matches!(
         ending,
@@ -77,7 +77,7 @@ pub(crate) fn found_one(ending: &Ending) -> bool {
     )
 }
 
-/// The messages that have an effect.
+/// Returns the messages that have an effect.
 pub(crate) fn written(stage: &Stage) -> Vec<Share> {
     let engine = stage.server.engine.borrow();
     let table = &engine.tables[engine.table("queue_ledger")];

@@ -25,20 +25,20 @@ use crate::stage::{Stage, Way};
 use crate::stream::create;
 use crate::troupe::{Part, Troupe};
 
-/// How long after the last fault, or after the last message that a group came through with,
-/// everything must be handled: an ordered group handles one message at a time, and one consumer
-/// can take minutes for what the senders have left. The longest wait of a producer that
-/// found a stranger's lock is two leases, and a row below a mark is found after 30 s at the latest.
+/// Everything must be handled this long after the last fault, or after the last message that a
+/// group finished: an ordered group handles one message at a time, and one consumer can take
+/// minutes for what the senders have left. A producer that found a foreign lock waits two leases at
+/// most, and a row below a mark is found after 30 s at the latest.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What came of a history.
+/// The result of a history.
 #[derive(Debug)]
 pub struct Played {
-    /// Sums up the log: the same for every run of a seed.
+    /// A hash of the log: the same for every run of a seed.
     pub trace: u64,
-    /// What went wrong first, with the story of its message.
+    /// The first violation, with the story of its message.
     pub violation: Option<String>,
-    /// Statements that the server was given.
+    /// Statements that the server received.
     pub statements: u64,
     /// Runs of handlers.
     pub deliveries: usize,
@@ -56,12 +56,12 @@ pub struct Played {
     pub log: Vec<String>,
 }
 
-/// What is not left to the seed.
+/// The choices that are not left to the seed.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Cast {
     /// What may go wrong.
     pub weather: Option<Weather>,
-    /// What it is about.
+    /// What the history is about.
     pub subject: Option<Subject>,
     /// The rule that is switched off.
     pub without: Option<Rule>,
@@ -69,7 +69,7 @@ pub struct Cast {
     pub late: bool,
 }
 
-/// Plays the history of `seed`, and keeps its log if it is to be `logged`.
+/// Plays the history of `seed`, and keeps its log if `logged`.
 #[must_use]
 pub fn play(seed: u64, cast: Cast, logged: bool) -> Played {
     on_paused_time(async {
@@ -114,8 +114,8 @@ pub fn play(seed: u64, cast: Cast, logged: bool) -> Played {
     })
 }
 
-/// The phases that a worker goes through when its packets are swallowed for `hole`, up to two
-/// seconds later.
+/// Returns the phases that a worker goes through when its packets are swallowed for `hole`, up to
+/// two seconds later.
 #[must_use]
 pub fn phases_around(hole: Duration, lease: Duration) -> Vec<Phase> {
     on_paused_time(async {
@@ -147,7 +147,7 @@ pub fn phases_around(hole: Duration, lease: Duration) -> Vec<Phase> {
     })
 }
 
-/// Runs a future on one thread and a clock that nobody waits for.
+/// Runs a future on one thread with a paused clock, so that no wait takes real time.
 fn on_paused_time<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -157,7 +157,7 @@ fn on_paused_time<T>(future: impl Future<Output = T>) -> T {
     LocalSet::new().block_on(&runtime, future)
 }
 
-/// Makes the topic, and the one for its dead letters.
+/// Creates the topic, and the one for its dead letters.
 async fn prepare(stage: &Rc<Stage>) {
     let deadline = Duration::from_secs(5);
     let session = Session::open(&stage.url("admin"), SessionKind::Plain, deadline).await;
@@ -169,7 +169,7 @@ async fn prepare(stage: &Rc<Stage>) {
             let searchable = stage.settings.searchable.then_some(SEARCHABLE);
             let plain = TopicSettings { searchable, ..TopicSettings::default() };
             store::topic::create(conn, &stage.dead_topic, &plain).await?;
-            // Longer than any history, clocks that are ahead among them.
+            // Longer than any history, even if clocks are ahead.
             let dedupe_window = stage.settings.dedupe.then(|| Duration::from_secs(9_000_000));
             let trace = if stage.settings.traced { Sampling::ALL } else { Sampling::OFF };
             let limits = stage.settings.limits;
@@ -199,7 +199,7 @@ async fn prepare(stage: &Rc<Stage>) {
     stage.recorder.borrow_mut().readers = readers;
 }
 
-/// Looks at the unique keys, and at the groups, all the time.
+/// Keeps checking the unique keys and the groups.
 async fn watch_keys(stage: Rc<Stage>) {
     loop {
         stage.check_keys();
@@ -211,13 +211,13 @@ async fn watch_keys(stage: Rc<Stage>) {
     }
 }
 
-/// Without faults everything completes; what is sent now runs once.
+/// Checks that everything completes without faults; messages sent now run once.
 async fn recover(
     stage: &Rc<Stage>,
     troupe: &mut Troupe,
     crashing: &mut mpsc::UnboundedReceiver<String>,
 ) {
-    // What was missing or silent at the last fault is decided within three leases.
+    // Whatever was missing or silent at the last fault is decided within three leases.
     let decided = stage.settings.lease * 3;
     look_up(stage);
     if stage.settings.poison > 0 {
@@ -251,7 +251,7 @@ async fn recover(
     }
 }
 
-/// What is in the hot table can be looked up there.
+/// Checks that the lookup finds what is in the hot table.
 fn look_up(stage: &Rc<Stage>) {
     let Some(id) = stage.astray().filter(|_| stage.settings.searchable) else { return };
     stage.recorder.borrow_mut().fail(format!("message {id} cannot be looked up"));
@@ -264,7 +264,7 @@ fn judge(stage: &Rc<Stage>) {
     let places = stage.places();
     let effects: BTreeSet<_> = written(stage).into_iter().collect();
     let mut recorder = stage.recorder.borrow_mut();
-    // First: how many charges a dead letter may have depends on them.
+    // First, because the charges that a dead letter may have depend on them.
     for (id, delivery_no) in stage.charges() {
         recorder.judge_charge(id, delivery_no);
     }
@@ -275,7 +275,7 @@ fn judge(stage: &Rc<Stage>) {
         let effect = effects.contains(&id);
         recorder.judge_effect(id, place, effect);
         recorder.judge_cancel(id, place, effect);
-        // Dead before its group was put back, and after it once more.
+        // It died before its group was reset, and once more after that.
         if found.next().is_some() && !recorder.is_rewound(id) {
             recorder.fail(format!("message {} is in two places", id.1));
         }

@@ -1,7 +1,7 @@
 //! Histories of the real protocol, played from a seed: queue-core's workers, the janitor's duties
-//! and the producer's lanes against a model of the server, on one thread and a clock
-//! that nobody waits for. Every run of a seed is the same, so a history that breaks a promise can
-//! be looked at again and again.
+//! and the producer's lanes run against a model of the server, on one thread and a paused clock, so
+//! that no wait takes real time. Every run of a seed is the same, so a history that breaks a
+//! promise can be replayed as often as needed.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! The model of the server: what InnoDB does at READ COMMITTED with the store's statements.
+//! The model of the server: how InnoDB at READ COMMITTED executes the store's statements.
 
 mod conditions;
 mod engine;

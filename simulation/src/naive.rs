@@ -1,4 +1,4 @@
-//! What an earlier draft did, for histories that no change of a statement brings back.
+//! What an earlier draft did, for histories that no changed statement can reproduce.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tokio::time::sleep;
 
 use crate::stage::Stage;
 
-/// Promotes by a predicate, twice: once to insert, once to delete (histories H1 and H2).
+/// Promotes by a predicate, used twice: once to insert, once to delete (histories H1 and H2).
 pub(crate) async fn promote(stage: Rc<Stage>) {
     const COLUMNS: &str = "topic_id, priority, msg_id, delivery_no, failures, crashes, suspicions, \
          enqueued_at, ordering_key, biz_id, headers, history, body";
@@ -37,7 +37,7 @@ pub(crate) async fn promote(stage: Rc<Stage>) {
     }
 }
 
-/// A janitor that removes the rows of dead workers without a look at their claims (H7).
+/// Removes the rows of dead workers without looking at their claims, as a naive janitor (H7).
 pub(crate) async fn forget_dead_workers(stage: Rc<Stage>) {
     loop {
         sleep(Duration::from_millis(100)).await;

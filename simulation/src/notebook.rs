@@ -1,5 +1,4 @@
-//! Where a consumer's handlers write down how far they are: the statements of queue-core, on a
-//! connection of their own.
+//! Where a consumer's handlers save checkpoints: queue-core's statements, on a separate connection.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -21,7 +20,7 @@ pub(crate) struct Notebook {
     name: String,
     worker: WorkerId,
     session: Cell<Option<Session>>,
-    /// Deliveries that have looked for one, or saved one.
+    /// Deliveries that have looked for a checkpoint, or saved one.
     used: RefCell<HashSet<(ClaimNo, RowId)>>,
 }
 
@@ -31,19 +30,19 @@ impl Notebook {
         Self { stage, name, worker, session: Cell::new(None), used: RefCell::default() }
     }
 
-    /// Whether the handler of these writes something down. Of a log nothing can be.
+    /// Returns whether the handler of these saves checkpoints. Messages of a log can have none.
     pub(crate) fn is_wanted(&self, batch: &[Delivery]) -> bool {
         self.stage.settings.checkpoints
             && batch.iter().all(|delivery| delivery.position.is_none())
             && self.stage.below(3) > 0
     }
 
-    /// Whether there may be a checkpoint to remove with the delivery.
+    /// Returns whether there may be a checkpoint to remove with the delivery.
     pub(crate) fn has(&self, delivery: &Delivery) -> bool {
         self.used.borrow().contains(&(delivery.claim_no, delivery.row))
     }
 
-    /// Asks how far the runs before have come.
+    /// Looks up how far the earlier runs got.
     pub(crate) async fn look_back(&self, batch: &[Delivery]) {
         let names = batch.iter().map(|delivery| (delivery.claim_no, delivery.row));
         self.used.borrow_mut().extend(names);
@@ -60,7 +59,8 @@ impl Notebook {
         }
     }
 
-    /// Writes down how far these have come; false if that fails: a handler goes no further then.
+    /// Saves how far these runs have got. Returns false if that fails: the handler then goes no
+    /// further.
     pub(crate) async fn save(&self, batch: &[Delivery]) -> bool {
         for delivery in batch {
             let number = self.stage.recorder.borrow_mut().saving(&self.name, delivery);

@@ -1,5 +1,5 @@
-//! An operator who makes topics and deletes them again, as `rowmq topic delete` does it, while
-//! transactions that enqueue to them are open.
+//! An operator who creates and deletes topics, as `rowmq topic delete` does, while transactions
+//! that enqueue to them are open.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -15,13 +15,13 @@ use uuid::Uuid;
 use crate::settings::SEARCHABLE;
 use crate::stage::Stage;
 
-/// What a call may take; longer than any order is open.
+/// How long a call may take; longer than any order is open.
 const DEADLINE: Duration = Duration::from_secs(10);
 
 /// Beyond the ids of all other messages.
 const IDS: u128 = 1 << 100;
 
-/// Makes and deletes `n` topics, one after the other.
+/// Creates and deletes `n` topics, one after the other.
 pub(crate) async fn operate(stage: Rc<Stage>, name: String, n: u32) {
     for nth in 0..n {
         let topic = TopicName::new(format!("{name}-{nth}")).expect("a name");
@@ -45,7 +45,7 @@ async fn until_done(mut attempt: impl AsyncFnMut() -> Result<()>) {
     }
 }
 
-/// Sends messages by one transaction, which stays open for a while.
+/// Sends messages in one transaction, which stays open for a while.
 async fn order(stage: Rc<Stage>, topic: TopicName, messages: Vec<NewMessage>) {
     let url = stage.url("customer");
     let Ok(mut session) = Session::open(&url, SessionKind::Plain, DEADLINE).await else { return };
@@ -91,7 +91,7 @@ impl Round<'_> {
         }
     }
 
-    /// Deletes the topic, with the messages that it holds or not at all.
+    /// Deletes the topic: with the messages that it holds, or only if it holds none.
     async fn delete(&self, purge: bool) -> Result<()> {
         let mut session = self.session().await?;
         let by = Change {

@@ -1,4 +1,4 @@
-//! A process that is none: futures that can be stopped, thawed and killed as one.
+//! Simulated processes: futures that can be frozen, thawed and killed as one.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -43,7 +43,7 @@ impl Process {
         self.ice.frozen.get()
     }
 
-    /// SIGKILL: nothing of it runs any more, and its connections are closed.
+    /// SIGKILL: the process stops, and its connections are closed.
     pub(crate) async fn kill(self) {
         self.task.abort();
         drop(self.task.await);

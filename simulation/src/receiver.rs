@@ -19,7 +19,7 @@ pub(crate) async fn receive(stage: Rc<Stage>, name: String) {
         lease: stage.settings.lease,
         beat: stage.settings.lease / 4,
         claim_strategy: stage.settings.strategy,
-        // That would be a thread of its own.
+        // It would run in a separate thread.
         sweep: false,
         ..ConsumerOptions::default()
     };
@@ -35,7 +35,7 @@ pub(crate) async fn receive(stage: Rc<Stage>, name: String) {
     }
 }
 
-/// Takes deliveries, some of them while others are in hand, until it wants to begin anew.
+/// Takes deliveries, some of them while others are in hand, until it wants to register again.
 async fn hand_out(stage: &Rc<Stage>, name: &str, mut receiver: Receiver) {
     let most = 1 + stage.below(4) as usize;
     let mut in_hand = JoinSet::new();
@@ -81,9 +81,9 @@ async fn handle(stage: Rc<Stage>, name: String, received: Received) {
     };
     let mut recorder = stage.recorder.borrow_mut();
     match told {
-        // Or its commit had no answer, and the row is gone.
+        // Or its commit got no answer, and the row is gone.
         Ok(()) => recorder.told(&name, &delivery, SettleOutcome::Unknown),
-        // Or its worker was dead before it heard the answer.
+        // Or its worker was dead before the answer arrived.
         Err(_) => recorder.abandon(&name, &delivery),
     }
 }

@@ -1,4 +1,4 @@
-//! What really happened, as those tell who took part; the queue's tables are never asked.
+//! What really happened, as the participants report it; the queue's tables are never asked.
 
 mod cancels;
 mod checkpoints;
@@ -24,10 +24,10 @@ use crate::rules::Rule;
 use crate::settings::{Settings, Weather};
 use crate::stage::Share;
 
-/// What the sender knows.
+/// What the sender knows about a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sent {
-    /// Its sender waits, or has died, or was told that nobody knows.
+    /// Its sender waits or has died, or the outcome is in doubt.
     Unknown,
     Stored,
     NotStored,
@@ -36,7 +36,7 @@ pub(crate) enum Sent {
 #[derive(Debug)]
 struct Run {
     consumer: String,
-    /// Who had claimed it when it began; none if its claim had been taken back by then.
+    /// The worker that had claimed it when it began; none if its claim had been taken back by then.
     worker: Option<WorkerId>,
     no: u32,
     claim: ClaimNo,
@@ -47,11 +47,11 @@ struct Run {
     in_transaction: bool,
     /// At some moment its worker may have held nothing else.
     alone: bool,
-    /// It must be all that its worker handles.
+    /// It must be the only message that its worker handles.
     suspect: bool,
     /// It has saved a checkpoint, or tried to.
     has_checkpoint: bool,
-    /// It was told that there is none, though one was stored.
+    /// It was answered that there is none, though one was stored.
     missed_checkpoint: bool,
 }
 
@@ -60,7 +60,7 @@ impl Run {
         self.asked.is_some() && !self.is_given_back()
     }
 
-    /// Whether the message has been given back on purpose.
+    /// Returns whether the message was given back on purpose.
     fn is_given_back(&self) -> bool {
         use Settlement::{Release, Retry, RetryAt, Snooze};
         matches!(self.asked, Some(Retry { .. } | RetryAt { .. } | Snooze { .. } | Release))
@@ -69,32 +69,32 @@ impl Run {
 
 #[derive(Debug)]
 struct Story {
-    /// The place of its sending among all events, and of the news that it is stored.
+    /// The numbers, among all events, of its sending and of the news that it is stored.
     sending: u64,
     stored: u64,
-    /// Its group was put back behind it: its deliveries are counted anew.
+    /// Its group was reset to before it: its deliveries are counted from the start again.
     rewound: bool,
     sent: Sent,
     /// No fault may cause a second run of it.
     strict: bool,
     runs: Vec<Run>,
-    /// Deliveries that were charged with a crash and that no handler has started.
+    /// Deliveries that were charged with a crash although no handler had started.
     charged_unrun: usize,
-    /// Those who wanted it cancelled.
+    /// The wishes to cancel it.
     wishes: Vec<Wish>,
     /// The checkpoints of its handlers.
     saves: Vec<Save>,
     events: Vec<String>,
 }
 
-/// The stories of all messages, and where they went wrong.
+/// The stories of all messages, and the violations in them.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     origin: Instant,
     stories: BTreeMap<Share, Story>,
-    /// Who gets each message.
+    /// The readers that get each message.
     pub(crate) readers: Vec<TopicId>,
-    /// Groups that are being put back.
+    /// Groups that are being reset.
     rewinding: BTreeSet<TopicId>,
     /// Counts events.
     events: u64,
@@ -102,19 +102,19 @@ pub(crate) struct Recorder {
     rule: Option<Rule>,
     /// Runs may outlast their claim, so that a consumer runs more than it holds.
     overdue: bool,
-    /// They are messages of a stream.
+    /// The messages are those of a stream.
     in_stream: bool,
-    /// When each process went on after it was frozen last.
+    /// When each process was last woken from a freeze.
     woken: BTreeMap<String, Instant>,
-    /// Runs in all.
+    /// All runs.
     pub(crate) deliveries: usize,
     pub(crate) fenced: usize,
     pub(crate) repeated: usize,
     /// Acks committed together with an effect.
     pub(crate) effects: usize,
-    /// Messages that somebody was told are cancelled.
+    /// Messages whose cancellation was confirmed.
     pub(crate) cancelled: Cancelled,
-    /// Runs that went on from the checkpoint of another.
+    /// Runs that went on from the checkpoint of an earlier run.
     pub(crate) resumed: usize,
     /// What each worker has counted.
     totals: Totals,
@@ -195,14 +195,14 @@ impl Recorder {
         }
     }
 
-    /// When a message was about to be sent, and when its sender knew that it is stored, counted in
-    /// events.
+    /// Returns when a message was about to be sent, and when its sender knew that it is stored,
+    /// counted in events.
     pub(crate) fn sending_and_stored(&self, share: Share) -> Option<(u64, u64)> {
         self.stories.get(&share).map(|story| (story.sending, story.stored))
     }
 
-    /// A group is being put back, or is not any more. What it handles meanwhile may come again: it
-    /// may have got its offset before the reset was committed.
+    /// Records that a group is being reset, or is no longer. What it handles in between may come
+    /// again: it may have got its offset before the reset was committed.
     pub(crate) fn rewinding(&mut self, group: TopicId, begins: bool) {
         if begins {
             self.rewinding.insert(group);
@@ -211,7 +211,7 @@ impl Recorder {
         }
     }
 
-    /// Its group will handle it again.
+    /// Records that the group will handle the message again.
     pub(crate) fn rewound(&mut self, share: Share) {
         self.tell(share, "its group is put back".to_owned()).rewound = true;
     }
@@ -220,16 +220,16 @@ impl Recorder {
         self.stories.get(&share).is_some_and(|story| story.rewound)
     }
 
-    /// Whether a handler of the group has come to an end with it that is no wish to try again, or
-    /// somebody may have cancelled it.
+    /// Returns whether a handler of the group has ended with it other than by asking for a retry,
+    /// or the message may have been cancelled.
     pub(crate) fn is_over(&self, share: Share) -> bool {
         self.stories
             .get(&share)
             .is_some_and(|story| story.runs.iter().any(Run::is_final) || story.may_be_cancelled())
     }
 
-    /// Handlers begin with these, which were claimed together: none of them was ever all that the
-    /// worker held.
+    /// Records that handlers begin with these deliveries, which were claimed together: none of them
+    /// was ever the only one that the worker held.
     pub(crate) fn deliver(
         &mut self,
         consumer: &str,
@@ -255,7 +255,7 @@ impl Recorder {
         let woken = self.woken.get(consumer) == Some(&Instant::now());
         let story = self.tell(id, event);
         let at = story.runs.partition_point(|run| run.no < no);
-        // What it had claimed before it froze it begins when it wakes, or later if it has a
+        // What it had claimed before the freeze begins when it wakes, or later if it has a
         // `Receiver`, and is fenced.
         let woken = woken || (worker.is_none() && !story.strict);
         let stale = woken && at < story.runs.len() && story.runs[at].no != no;
@@ -264,7 +264,7 @@ impl Recorder {
         if story.sent == Sent::NotStored {
             wrong = Some("it was never committed".to_owned());
         } else if stale || story.rewound {
-            // Nothing else is to be said of it.
+            // Nothing else can be said about it.
         } else if last.is_some_and(|last| last.no >= no) {
             wrong = Some(format!("delivery {no} follows a later one"));
         } else if let Some(ended) = story.is_ended_before(no) {
@@ -290,7 +290,7 @@ impl Recorder {
                 outcome: None,
                 over: false,
                 in_transaction: false,
-                // What the worker held when its claim was taken back was not seen.
+                // What the worker held when its claim was taken back is not known.
                 alone: worker.is_none(),
                 suspect: delivery.priority.is_suspect(),
                 has_checkpoint: false,
@@ -303,7 +303,7 @@ impl Recorder {
         }
     }
 
-    /// The process was frozen, and goes on.
+    /// Records that the process was frozen, and goes on.
     pub(crate) fn woke(&mut self, consumer: &str) {
         self.woken.insert(consumer.to_owned(), Instant::now());
     }
@@ -312,7 +312,7 @@ impl Recorder {
         let story = self.stories.get_mut(&share(delivery)).expect("a message that was sent");
         let (no, claim) = (delivery.delivery_no.0, delivery.claim_no);
         let is_its = |run: &Run| run.no == no && run.claim == claim && run.consumer == consumer;
-        // The same comes again only after its group was put back.
+        // The same delivery comes again only after its group was reset.
         let at = story.runs.iter().rposition(|run| is_its(run) && !run.over);
         let at = at.or_else(|| story.runs.iter().rposition(is_its));
         &mut story.runs[at.expect("a run")]
@@ -326,7 +326,7 @@ impl Recorder {
         self.run(who, delivery).asked = Some(settlement.clone());
     }
 
-    /// The worker's answer; without the rule, what it does not know is another's.
+    /// Records the worker's answer; without the rule, an unknown outcome counts as fenced.
     pub(crate) fn outcome(&mut self, who: &str, delivery: &Delivery, outcome: SettleOutcome) {
         let believed = match (outcome, self.rule) {
             (SettleOutcome::Unknown, Some(Rule::UnknownIsNotFenced)) => SettleOutcome::Fenced,
@@ -361,7 +361,7 @@ impl Recorder {
         }
     }
 
-    /// A transactional handler has found that the message has an effect already.
+    /// Records that a transactional handler found an effect of the message.
     pub(crate) fn has_effect_already(&mut self, delivery: &Delivery) {
         let what = "it is handled again after its effect was committed".to_owned();
         if !self.stories[&share(delivery)].rewound {
@@ -369,27 +369,27 @@ impl Recorder {
         }
     }
 
-    /// The delivery was acked by a transaction with its effect.
+    /// Records that a transaction acked the delivery together with its effect.
     pub(crate) fn committed(&mut self, who: &str, delivery: &Delivery) {
         self.effects += 1;
         self.run(who, delivery).in_transaction = true;
         self.outcome(who, delivery, SettleOutcome::Settled);
     }
 
-    /// The handler stopped without settling.
+    /// Records that the handler stopped without settling.
     pub(crate) fn abandon(&mut self, who: &str, delivery: &Delivery) {
         self.tell(share(delivery), format!("delivery {} is abandoned", delivery.delivery_no));
         self.run(who, delivery).over = true;
     }
 
-    /// Something is wrong that belongs to no message.
+    /// Records a violation that belongs to no message.
     pub(crate) fn fail(&mut self, what: String) {
         if self.wrong.is_none() {
             self.wrong = Some(((TopicId(0), MsgId(uuid::Uuid::nil())), what));
         }
     }
 
-    /// The first violation, with the story of its message.
+    /// Returns the first violation, with the story of its message.
     pub(crate) fn verdict(&self) -> Option<(Share, String, Vec<String>)> {
         let (id, what) = self.wrong.clone()?;
         let events = self.stories.get(&id).map(|story| story.events.clone()).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! The rules of the protocol, each of which a run can switch off: the simulation must then find
-//! the history that the rule closes.
+//! The rules of the protocol. A run can switch each of them off: the simulation must then find the
+//! history that the rule prevents.
 
 use crate::settings::Subject;
 
@@ -12,9 +12,9 @@ pub enum Rule {
     DeathCompetes,
     /// H4: the grace runs from when a session was first seen missing.
     Grace,
-    /// H5: a worker that finds its row dead stops its handlers and registers anew.
+    /// H5: a worker that finds its row dead stops its handlers and registers as a new worker.
     DeadWorkersStop,
-    /// H6: claims that nobody was told of are looked for and given back.
+    /// H6: claims whose answer was lost are found and given back.
     ClaimsCompared,
     /// H7: a worker's row stays while a claim of it is left, and claims of unknown workers are
     /// rescued.
@@ -25,7 +25,7 @@ pub enum Rule {
     RangesOfDoneRows,
     /// H12: after an unknown outcome a row that is gone is not called fenced.
     UnknownIsNotFenced,
-    /// H20: whether a beat is old is told by the janitor's own clock.
+    /// H20: the janitor's own clock decides whether a beat is old.
     OwnClock,
     /// H21: claims are fenced by worker and claim number, not by connection id.
     FencedByClaim,
@@ -39,18 +39,18 @@ pub enum Rule {
     DeliveriesAreCounted,
     /// Claimed rows and their claim are committed together, after they were locked.
     ClaimsLock,
-    /// The INSERT of a batch is refused where its lane does not stand right before it.
+    /// The INSERT of a batch is refused unless its lane stands right before it.
     LanesAreFenced,
     /// The end of a message frees the unique key that it holds.
     KeysEndWithMessages,
-    /// What became of a lost commit is looked for under the locks of its rows.
+    /// The outcome of a lost commit is looked up under the locks of its rows.
     DoubtWaitsForLocks,
-    /// A message is cancelled if a row of it was deleted, not if it was seen.
+    /// A message counts as cancelled if a row of it was deleted, not if it was seen.
     CancelsAreCounted,
-    /// Whoever is asked to stop has not stopped yet: a claimed message is cancelled when its row is
-    /// gone.
+    /// A worker that is asked to stop has not stopped yet: a claimed message is cancelled when its
+    /// row is gone.
     AskingIsNoEnd,
-    /// Only the claim that has a message saves its checkpoint.
+    /// Only the claim that holds a message saves its checkpoint.
     CheckpointsAreFenced,
     /// The end of a message removes its checkpoint.
     CheckpointsEndWithMessages,
@@ -58,38 +58,38 @@ pub enum Rule {
     CheckpointsAreFound,
     /// A message that was taken away from a dead worker counts as one that it held.
     TakenAwayCounts,
-    /// A worker tells totals, which may be told twice.
+    /// A worker reports totals, which may be reported twice.
     TotalsAreTold,
-    /// What workers that are gone have done is kept.
+    /// The totals of workers that are gone are kept.
     GoneWorkersCount,
-    /// What is claimed takes up room until its claim ends.
+    /// A claim takes up room until it ends.
     SlotsCount,
-    /// Claims of a topic that bounds them take turns.
+    /// Claims of a topic with limits take turns.
     ClaimsTakeTurns,
-    /// H16: a reset removes the ranges of before.
+    /// H16: a reset removes the earlier ranges.
     ResetsForget,
     /// H17: retention waits for the lowest mark of all groups.
     RetentionWaits,
-    /// An ordered group has one claim a partition.
+    /// An ordered group has one claim per partition.
     OneClaimInOrder,
-    /// Ranges that nobody was told of are looked for and given back.
+    /// Ranges whose answer was lost are found and given back.
     RangesCompared,
     /// Ranges of dead workers are taken back.
     RangesRescued,
-    /// Who acks a message of a range in a transaction holds the range meanwhile.
+    /// A transaction that acks a message of a range holds the range until it ends.
     AcksTakeTurns,
-    /// How long a claim is held is told by the sweeper's own clock.
+    /// The sweeper's own clock decides how long a claim is held.
     RunsByOwnClock,
-    /// A suspect is all that its worker handles.
+    /// A suspect is the only message that its worker handles.
     SuspectsRunAlone,
-    /// Whether a topic is empty is asked of open transactions, too.
+    /// Open transactions are also asked whether a topic is empty.
     DeletesWait,
-    /// What a statement did not find is looked for again before it is taken to be gone.
+    /// A row that a statement did not find is looked up again before it counts as gone.
     GoneIsAskedTwice,
 }
 
 impl Rule {
-    /// What must be in a history that breaks without it.
+    /// Returns what a history must be about to break without the rule.
     #[must_use]
     pub fn subject(self) -> Subject {
         match self {
@@ -104,14 +104,14 @@ impl Rule {
         }
     }
 
-    /// Whether the rule matters only for statements that the server executes after their connection
-    /// broke.
+    /// Returns whether the rule matters only for statements that the server executes after their
+    /// connection broke.
     #[must_use]
     pub fn is_about_late_statements(self) -> bool {
         self == Self::LanesAreFenced
     }
 
-    /// What a statement of the store would be without the rule; `None` leaves it as it is.
+    /// Returns a statement of the store as it is without the rule; `None` leaves it unchanged.
     pub(crate) fn rewrite(self, text: &str) -> Option<String> {
         let changed = match self {
             Self::MovesByKeys => text.replace("WHERE due_at <= UTC_TIMESTAMP(6) ORDER BY due_at, id LIMIT ? FOR UPDATE", "WHERE FALSE ORDER BY due_at, id LIMIT ? FOR UPDATE"),
@@ -124,7 +124,7 @@ impl Rule {
             Self::ClaimsCompared if text.starts_with("SELECT worker_id, claim_no") => {
                 text.replace("WHERE worker_id = ? AND claim_no >= ?", "WHERE worker_id = ? AND claim_no >= ? AND FALSE")
             }
-            // Who removes the rows is the naive janitor.
+            // The naive janitor removes the rows.
             Self::NoOrphans => text.replace("WHERE w.id IS NULL AND", "WHERE FALSE AND"),
             Self::SilentSessionsEnd => text.replace("wait_timeout = ", "no_timeout = "),
             Self::OwnClock if text.contains("w.lease_ms, ") => text
@@ -211,7 +211,8 @@ impl Rule {
         (changed != text).then_some(changed)
     }
 
-    /// Whether a statement that changed more rows than it named, or fewer, says what was expected.
+    /// Returns whether a statement that changed more or fewer rows than it named reports the
+    /// expected number.
     pub(crate) fn hides_counts(self, text: &str) -> bool {
         match self {
             Self::RangesOfDoneRows => text.contains(" IN ("),
@@ -221,7 +222,7 @@ impl Rule {
     }
 }
 
-/// A list of ids as the range that holds them all.
+/// Widens a list of ids to the range that holds them all.
 fn widened(text: &str) -> Option<String> {
     let (before, rest) = text.split_once("id IN (")?;
     let (ids, after) = rest.split_once(')')?;

@@ -1,4 +1,4 @@
-//! Those who send: through a producer's lanes, and in transactions of their own.
+//! Senders: through a producer's lanes, and in transactions.
 
 use std::num::NonZeroU32;
 use std::rc::Rc;
@@ -70,12 +70,12 @@ fn sent(id: MsgId, outcome: Result<Option<Enqueued>, &SendError>) -> Sent {
     }
 }
 
-/// A message of which another one holds the key is not stored.
+/// Translates the producer's answer. A message whose key another one holds is not stored.
 fn told(id: MsgId, enqueued: Enqueued) -> Sent {
     if enqueued.msg_id() == id { Sent::Stored } else { Sent::NotStored }
 }
 
-/// Sends `n` messages in transactions of its own, some of them long, some rolled back.
+/// Sends `n` messages in transactions, some of them long, some rolled back.
 pub(crate) async fn transact(stage: Rc<Stage>, name: String, n: u32) {
     for _ in 0..n {
         stage.doze(400).await;
@@ -92,7 +92,7 @@ pub(crate) async fn transact(stage: Rc<Stage>, name: String, n: u32) {
             .transaction("an order of the user's", async |conn| {
                 let enqueued = enqueue_all(conn, &stage.topic, &messages).await?;
                 sleep(Duration::from_millis(think.into())).await;
-                // Any error of the user's own rolls back.
+                // Any error of the user's code rolls back.
                 if keep { Ok(enqueued) } else { Err(Error::WorkerStopped) }
             })
             .await;
@@ -113,8 +113,7 @@ pub(crate) async fn transact(stage: Rc<Stage>, name: String, n: u32) {
     }
 }
 
-/// Sends messages again by their ids, which the topic remembers, until it is known that they are
-/// there.
+/// Sends messages again by their ids, which the topic remembers, until they are known to be stored.
 async fn resend(
     stage: &Stage,
     name: &str,

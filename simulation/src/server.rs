@@ -1,4 +1,4 @@
-//! The server as clients meet it: connections, latencies, lost replies, crashes.
+//! The server as clients see it: connections, latencies, lost replies, crashes.
 
 mod client;
 mod hole;
@@ -27,16 +27,16 @@ use crate::sql::{Statement, parse};
 /// 2026-01-01, in microseconds since 1970.
 const EPOCH: i64 = 1_767_225_600_000_000;
 
-/// How often statements meet which fate, in a thousand.
+/// How often statements meet each fate, in a thousand.
 pub(crate) type Fates = Vec<(Fate, u32)>;
 
-/// Somebody connects.
+/// A request to connect.
 pub(crate) struct Connect {
     pub(crate) host: String,
     pub(crate) reply: oneshot::Sender<rowmq_core::Result<Box<dyn StandIn>>>,
 }
 
-/// What the engine's side of a connection is told.
+/// What the engine's side of a connection is notified of.
 #[derive(Default)]
 pub(crate) struct Handle {
     host: String,
@@ -51,7 +51,7 @@ pub(crate) struct Server {
     pub(crate) engine: RefCell<Engine>,
     rng: RefCell<SmallRng>,
     handles: RefCell<BTreeMap<u64, Rc<Handle>>>,
-    /// Hosts that have lost their power.
+    /// Hosts that have lost power.
     lost: RefCell<BTreeSet<String>>,
     /// For each host, whether its packets are swallowed.
     holes: RefCell<BTreeMap<String, Rc<Hole>>>,
@@ -60,18 +60,18 @@ pub(crate) struct Server {
     pub(crate) fates: RefCell<Fates>,
     origin: Instant,
     started: Cell<Instant>,
-    /// By how much the clock is wrong, in microseconds.
+    /// How far the clock is wrong, in microseconds.
     pub(crate) skew: Cell<i64>,
     trace: RefCell<DefaultHasher>,
     pub(crate) statements: Cell<u64>,
     rule: Option<Rule>,
     parsed: RefCell<HashMap<String, Rc<Statement>>>,
     pub(crate) log: RefCell<Option<Vec<String>>>,
-    /// The model met what it does not know.
+    /// The model met something that it does not know.
     pub(crate) broken: Cell<bool>,
 }
 
-/// Sees a panic of the model, which would end nothing but a task.
+/// Notices a panic of the model, which would otherwise only end a task.
 struct Witness<'a>(&'a Server);
 
 impl Drop for Witness<'_> {
@@ -105,7 +105,7 @@ impl Server {
         })
     }
 
-    /// Takes connections until nobody can connect any more.
+    /// Accepts connections until no client can connect any more.
     pub(crate) async fn listen(self: Rc<Self>, mut connects: mpsc::UnboundedReceiver<Connect>) {
         while let Some(Connect { host, reply }) = connects.recv().await {
             let server = Rc::clone(&self);
@@ -142,13 +142,13 @@ impl Server {
         Ok(Box::new(Client::new(sender)))
     }
 
-    /// Whether the packets of `host` are swallowed.
+    /// Returns whether the packets of `host` are swallowed.
     pub(crate) fn hole(&self, host: &str) -> Rc<Hole> {
         let mut holes = self.holes.borrow_mut();
         Rc::clone(holes.entry(host.to_owned()).or_default())
     }
 
-    /// Lets every host's packets pass, but those of hosts that are no more.
+    /// Lets every host's packets pass, except those of hosts that are lost.
     pub(crate) fn heal(&self) {
         let lost = self.lost.borrow();
         for (_, hole) in self.holes.borrow().iter().filter(|(host, _)| !lost.contains(*host)) {
@@ -156,13 +156,13 @@ impl Server {
         }
     }
 
-    /// A host is no more: nothing tells the server.
+    /// Removes a host; the server is not notified.
     pub(crate) fn lose(&self, host: &str) {
         self.lost.borrow_mut().insert(host.to_owned());
         self.hole(host).set(true);
     }
 
-    /// The next random number below `n`.
+    /// Returns the next random number below `n`.
     pub(crate) fn below(&self, n: u32) -> u32 {
         self.rng.borrow_mut().random_range(0..n.max(1))
     }
@@ -171,7 +171,7 @@ impl Server {
         self.rng.borrow_mut().random()
     }
 
-    /// Up to `most` milliseconds, more often few.
+    /// Waits for up to `most` milliseconds, more often for few.
     async fn latency(&self, most: u32) {
         let ms = self.below(most + 1).min(self.below(most + 2));
         if ms > 0 {
@@ -179,7 +179,7 @@ impl Server {
         }
     }
 
-    /// The statement of a text, as it stands or as a rule that is switched off changes it.
+    /// Parses a text, as it stands or as a switched-off rule changes it.
     fn parse(&self, text: &str) -> Rc<Statement> {
         if let Some(known) = self.parsed.borrow().get(text) {
             return Rc::clone(known);
@@ -191,7 +191,7 @@ impl Server {
         statement
     }
 
-    /// Sets the engine's clock, lets it act, and tells those whom it concerns.
+    /// Sets the engine's clock, runs `act`, and notifies the sessions that it concerns.
     pub(crate) fn act<T>(&self, act: impl FnOnce(&mut Engine) -> T) -> T {
         let _witness = Witness(self);
         let mut engine = self.engine.borrow_mut();
@@ -214,7 +214,7 @@ impl Server {
         result
     }
 
-    /// The connections of a host.
+    /// Returns the connections of a host.
     pub(crate) fn ids_of(&self, host: &str) -> Vec<u64> {
         let handles = self.handles.borrow();
         handles.iter().filter(|(_, handle)| handle.host == host).map(|(id, _)| *id).collect()
@@ -225,7 +225,7 @@ impl Server {
         self.act(|engine| engine.killed.push(id));
     }
 
-    /// The server's process is killed; it stays away until [`restart`](Self::restart).
+    /// Kills the server's process; it stays away until [`restart`](Self::restart).
     pub(crate) fn crash(&self) {
         self.note("the server crashes");
         self.up.set(false);
@@ -246,12 +246,12 @@ impl Server {
         self.up.get()
     }
 
-    /// Takes note of what happens: for the trace's hash, and for people.
+    /// Notes what happens: for the trace's hash, and for people.
     pub(crate) fn note(&self, what: &str) {
         self.note_with(|| what.to_owned());
     }
 
-    /// As [`note`](Self::note); what is written only if somebody reads it.
+    /// Like [`note`](Self::note), but the text is only made if the log is kept.
     pub(crate) fn note_with(&self, what: impl FnOnce() -> String) {
         let at = (Instant::now() - self.origin).as_millis() as u64;
         if let Some(log) = self.log.borrow_mut().as_mut() {
@@ -261,17 +261,17 @@ impl Server {
         }
     }
 
-    /// Whether a statement that is said again is answered as before, because that rule is off.
+    /// Returns whether a repeated statement is answered as before, because that rule is off.
     fn believes_at_once(&self) -> bool {
         self.rule == Some(Rule::GoneIsAskedTwice)
     }
 
-    /// Whether the count of a statement is hidden, because the rule about it is off.
+    /// Returns whether the count of a statement is hidden, because its rule is off.
     fn hides_count(&self, text: &str) -> bool {
         self.rule.is_some_and(|rule| rule.hides_counts(text))
     }
 
-    /// What sums up everything that has happened.
+    /// Returns a hash of everything that has happened.
     pub(crate) fn trace_hash(&self) -> u64 {
         self.trace.borrow().finish()
     }

@@ -7,7 +7,7 @@ use rowmq_core::worker::ClaimStrategy;
 
 use crate::rules::Rule;
 
-/// For how long messages of a topic that is searchable can be looked up.
+/// How long messages of a searchable topic can be looked up.
 pub(crate) const SEARCHABLE: Duration = Duration::from_secs(3600);
 
 /// What may go wrong in a history.
@@ -15,7 +15,8 @@ pub(crate) const SEARCHABLE: Duration = Duration::from_secs(3600);
 pub enum Weather {
     /// Nothing.
     Calm,
-    /// What must not cause a second run: single connections, janitors, producers, clocks.
+    /// Only faults that must not cause a second run: in single connections, janitors, producers,
+    /// clocks.
     Mild,
     /// Everything.
     Wild,
@@ -46,33 +47,33 @@ pub(crate) struct Settings {
     /// How long a handler may run before its claim is taken back; some run longer.
     pub(crate) max_run_time: Option<Duration>,
     pub(crate) faulty: Duration,
-    /// Every so many-th message kills whoever handles it; 0 for none.
+    /// Every n-th message kills the process that handles it; 0 for none.
     pub(crate) poison: u32,
-    /// Whether dead letters are enqueued in a topic of their own, where nobody handles them.
+    /// Whether dead letters are enqueued in a separate topic, which no consumer handles.
     pub(crate) dead_letter_topic: bool,
     /// Whether both topics are searchable.
     pub(crate) searchable: bool,
-    /// Whether the topic remembers the ids of its messages; else some have unique keys.
+    /// Whether the topic remembers the ids of its messages; if not, some have unique keys.
     pub(crate) dedupe: bool,
-    /// What bounds the claims of the topic.
+    /// The limits of the topic's claims.
     pub(crate) limits: Limits,
     /// Whether every message of the topic leaves a trace.
     pub(crate) traced: bool,
     /// How many processes cancel messages.
     pub(crate) cancellers: u32,
-    /// How many operators make topics and delete them.
+    /// How many operators create and delete topics.
     pub(crate) operators: u32,
-    /// Whether some handlers write down how far they are.
+    /// Whether some handlers save checkpoints.
     pub(crate) checkpoints: bool,
-    /// Whether it goes on until all that was done is told, which may take half a minute more.
+    /// Whether it goes on until all totals are reported, which may take half a minute more.
     pub(crate) told: bool,
-    /// Whether consumers take what they handle from a `Receiver`.
+    /// Whether consumers take their deliveries from a `Receiver`.
     pub(crate) receives: bool,
     /// The topic is a stream instead of a queue.
     pub(crate) stream: Option<Streamed>,
 }
 
-/// A stream, and who reads it.
+/// A stream and its readers.
 #[derive(Debug, Clone)]
 pub(crate) struct Streamed {
     pub(crate) partitions: u32,

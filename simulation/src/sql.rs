@@ -1,4 +1,4 @@
-//! The SQL of the store as the model reads it. What the store does not use is not known here, and
+//! The SQL of the store as the model reads it. It knows only what the store uses; anything else
 //! stops the run.
 
 mod expressions;
@@ -24,12 +24,12 @@ pub(crate) enum Expr {
     In(Box<Self>, Vec<Self>),
     Between(Box<Self>, Box<Self>, Box<Self>),
     IsNull(Box<Self>),
-    /// Conditions with their values, and the value else.
+    /// Conditions with their values, and the ELSE value.
     Case(Vec<(Self, Self)>, Option<Box<Self>>),
     Call(String, Vec<Self>),
     /// A column of the row that an INSERT brings.
     Given(String),
-    /// So many microseconds.
+    /// This many microseconds.
     Interval(Box<Self>, i128),
     Exists(Box<Query>),
     Scalar(Box<Query>),
@@ -51,11 +51,11 @@ pub(crate) enum Op {
     Minus,
     Times,
     Modulo,
-    /// Of whole numbers.
+    /// Integer division.
     Divided,
 }
 
-/// What a locking read does about rows that others have locked.
+/// What a locking read does about rows that other sessions have locked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Locking {
     Wait,
@@ -71,7 +71,7 @@ pub(crate) struct Select {
     pub(crate) items: Vec<(Expr, String)>,
     pub(crate) from: Vec<Source>,
     pub(crate) filter: Option<Expr>,
-    /// Rows that are alike in these become one.
+    /// Rows that are equal in these become one.
     pub(crate) group: Vec<Expr>,
     /// With whether it descends.
     pub(crate) order: Vec<(Expr, bool)>,
@@ -93,7 +93,7 @@ pub(crate) struct Source {
 pub(crate) enum From {
     Table(String),
     /// `JSON_TABLE` over an array of numbers or texts, with the column `id`, and before it, if
-    /// asked for, their places from 1 on.
+    /// wanted, their positions from 1 on.
     Json {
         array: Expr,
         numbered: bool,
@@ -124,7 +124,7 @@ pub(crate) enum Statement {
         limit: Option<Expr>,
     },
     Delete {
-        /// The names of the tables whose rows go.
+        /// The names of the tables whose rows are deleted.
         targets: Vec<String>,
         from: Vec<Source>,
         filter: Option<Expr>,
@@ -139,6 +139,6 @@ pub(crate) enum Statement {
     Rollback,
     Savepoint,
     RollbackToSavepoint,
-    /// Session variables that are numbers.
+    /// Session variables with numeric values.
     Set(Vec<(String, u64)>),
 }

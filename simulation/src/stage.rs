@@ -1,4 +1,4 @@
-//! Where a history is played: the server, those who use it, and what they agree on.
+//! The setting of a history: the server, its users, and their shared state.
 
 mod committed;
 mod throughput;
@@ -25,16 +25,16 @@ use crate::server::{Connect, Server};
 use crate::settings::{Settings, Weather};
 use crate::stream::Frontiers;
 
-/// The reason that the archive has for a message that was cancelled.
+/// The archive's reason for a message that was cancelled.
 const CANCELLED: &[u8] = b"it was cancelled";
 
-/// Longer than anything that is claimed together takes.
+/// Longer than the deliveries of one claim ever take.
 const LONG: Duration = Duration::from_secs(30);
 
-/// A message as one of those has it who consume it. The first is the topic, or the group.
+/// A message as one of its readers has it. The first is the topic, or the group.
 pub(crate) type Share = (TopicId, MsgId);
 
-/// A played history's surroundings.
+/// The environment of a played history.
 pub(crate) struct Stage {
     pub(crate) server: Rc<Server>,
     pub(crate) recorder: RefCell<Recorder>,
@@ -57,7 +57,7 @@ pub(crate) struct Stage {
     pub(crate) frontiers: RefCell<Frontiers>,
     /// Messages that join the stream later than they were sent.
     pub(crate) delayed: RefCell<HashSet<MsgId>>,
-    /// What the workers had told when it was looked at last.
+    /// What the workers had reported at the last check.
     sums: RefCell<Sums>,
 }
 
@@ -88,7 +88,7 @@ impl Stage {
         })
     }
 
-    /// The server as the process `host` names it.
+    /// Returns the server's URL as the process `host` uses it.
     pub(crate) fn url(&self, host: &str) -> ServerUrl {
         ServerUrl::new(&format!("mysql://queue:queue@{host}:3306/queue")).expect("a URL")
     }
@@ -102,14 +102,14 @@ impl Stage {
         tokio::time::sleep(Duration::from_millis(self.below(most).into())).await;
     }
 
-    /// A time of the server's, up to 400 ms before or after now.
+    /// Returns a server time up to 400 ms before or after now.
     pub(crate) fn time_near_now(&self) -> DateTime<Utc> {
         let now = self.server.engine.borrow().facts.now;
         let micros = now - 400_000 + i64::from(self.below(800_000));
         DateTime::from_timestamp_micros(micros).expect("a time of this century")
     }
 
-    /// A message that nobody has sent before.
+    /// Returns a message that was not sent before.
     pub(crate) fn message(&self) -> NewMessage {
         let n = self.messages.get() + 1;
         self.messages.set(n);
@@ -147,7 +147,7 @@ impl Stage {
         }
     }
 
-    /// For how many milliseconds a handler runs at most, by lot: a few as a rule.
+    /// Draws how many milliseconds a handler runs at most: usually few.
     pub(crate) fn run_time(&self) -> u32 {
         let is_long = self.below(6) == 0;
         match self.settings.max_run_time {
@@ -168,19 +168,19 @@ impl Stage {
         }
     }
 
-    /// One of the messages that were made last, by lot.
+    /// Draws one of the latest messages.
     pub(crate) fn recent_message(&self) -> Option<MsgId> {
         let made = self.messages.get();
         let n = made.checked_sub(self.below(made.min(15)))?;
         (n > 0).then(|| MsgId(Uuid::from_u128(n.into())))
     }
 
-    /// A connection without a queue: for strangers.
+    /// Opens a connection without a queue, for foreign transactions.
     pub(crate) async fn connect(&self, host: &str) -> rowmq_core::Result<Box<dyn StandIn>> {
         connect(&self.connects, host).await
     }
 
-    /// Somebody who consumes messages, by lot.
+    /// Draws one of the readers.
     pub(crate) fn reader(&self) -> Rc<Topic> {
         let readers = self.readers.borrow();
         match readers.as_slice() {
@@ -189,7 +189,7 @@ impl Stage {
         }
     }
 
-    /// Whose the message of a row is: each group's, while it has no offset.
+    /// Returns whose the message of a row is: each group's, while it has no offset.
     fn shares(&self, topic: &Value, id: MsgId) -> Vec<Share> {
         let readers = self.readers.borrow();
         let of = |reader: &Rc<Topic>| (reader.id, id);
@@ -200,7 +200,7 @@ impl Stage {
         }
     }
 
-    /// Where each message is now, and whether it still has to be handled.
+    /// Returns where each message is now, and whether it still has to be handled.
     pub(crate) fn places(&self) -> Vec<(Share, Place)> {
         let engine = self.server.engine.borrow();
         let mut places = Vec::new();
@@ -219,7 +219,7 @@ impl Stage {
                 let Value::Bytes(bytes) = &row[id] else { continue };
                 let Some(id) = MsgId::from_bytes(bytes) else { continue };
                 let place = if self.is_dead(table, row) {
-                    // Senders give no headers: these were written on its way.
+                    // Senders set no headers: these were written on the way.
                     let told =
                         |word: &str| String::from_utf8_lossy(&row[headers].text()).contains(word);
                     Place::Dead { crashes: told("crashes") }
@@ -240,15 +240,15 @@ impl Stage {
         places
     }
 
-    /// Whether it is a dead letter that was enqueued.
+    /// Returns whether it is a dead letter that was enqueued.
     fn is_dead(&self, table: &Table, row: &Row) -> bool {
         let topic = table.definition.place("topic_id");
         let dead = Value::Number(self.dead_topic_id.get().0.into());
         topic.is_some_and(|topic| row[topic] == dead)
     }
 
-    /// What a message was charged with is what its history tells of; where it begins anew, the
-    /// history does not.
+    /// Checks that a message's history holds what it was charged with. An enqueued dead letter
+    /// starts without charges but keeps its history.
     fn check_history(&self, id: MsgId, table: &Table, row: &Row) {
         let value = |column: &str| &row[table.definition.place(column).expect("a column")];
         let charged = value("failures").number() + value("crashes").number();
@@ -267,7 +267,7 @@ impl Stage {
         }
     }
 
-    /// Every committed change of a message's rows.
+    /// Returns every committed change of a message's rows.
     pub(crate) fn changes(&self, id: MsgId) -> Vec<String> {
         let engine = self.server.engine.borrow();
         let bytes = Value::bytes(id.as_bytes());
@@ -300,7 +300,7 @@ impl Stage {
         changes.collect()
     }
 
-    /// Committed rows of a table, without dead letters.
+    /// Returns the number of committed rows of a table, without dead letters.
     pub(crate) fn rows(&self, name: &str) -> usize {
         let engine = self.server.engine.borrow();
         let table = &engine.tables[engine.table(name)];
@@ -308,14 +308,14 @@ impl Stage {
     }
 }
 
-/// The committed rows of a table, without the lanes.
+/// Returns the committed rows of a table, without the lanes.
 fn messages(table: &Table) -> impl Iterator<Item = &Row> {
     let topic = table.definition.place("topic_id");
     let is_lane = move |row: &Row| topic.is_some_and(|topic| row[topic] == Value::Number(0));
     table.slots.values().filter_map(|slot| slot.committed.as_ref()).filter(move |row| !is_lane(row))
 }
 
-/// The way from queue-core to the stage.
+/// Connects queue-core to the stage.
 pub(crate) struct Way {
     pub(crate) server: Rc<Server>,
     pub(crate) connects: mpsc::UnboundedSender<Connect>,

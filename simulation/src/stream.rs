@@ -1,4 +1,4 @@
-//! Streams and their groups: how a history has them, and what must hold of them at every moment.
+//! Streams and their groups in a history, and what must hold of them at every moment.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -16,17 +16,17 @@ use crate::model::{Row, Table, Value};
 use crate::settings::Streamed;
 use crate::stage::Stage;
 
-/// A message of an ordered group is handled.
+/// An ordered group is handling a message.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Turn {
     place: (TopicId, u32, i128),
     offset: u64,
 }
 
-/// How far the ordered groups have come, by group, partition, and how often it was put back.
+/// How far the ordered groups have come, by group, partition, and number of resets.
 pub(crate) type Frontiers = BTreeMap<(TopicId, u32, i128), u64>;
 
-/// Makes the stream and its groups.
+/// Creates the stream and its groups.
 pub(crate) async fn create(
     conn: &mut impl Connection,
     stage: &Stage,
@@ -101,7 +101,7 @@ fn cursors(stage: &Stage) -> Vec<Cursor> {
     })
 }
 
-/// The first and the next offset of each partition.
+/// Returns the first and the next offset of each partition.
 fn partitions(stage: &Stage) -> BTreeMap<u32, (u64, u64)> {
     let of_row = |of: &dyn Fn(&str) -> i128| {
         (of("partition_no") as u32, (of("first_offset") as u64, of("next_offset") as u64))
@@ -110,7 +110,7 @@ fn partitions(stage: &Stage) -> BTreeMap<u32, (u64, u64)> {
 }
 
 impl Stage {
-    /// Whether groups have nothing left to do.
+    /// Returns whether the groups have nothing left to do.
     pub(crate) fn is_read(&self) -> bool {
         let ends = partitions(self);
         let is_behind = |cursor: &Cursor| ends[&cursor.partition].1 > cursor.next;
@@ -119,14 +119,14 @@ impl Stage {
             && self.rows("queue_passed") == 0
     }
 
-    /// How many messages the groups are through with. It never falls while no group is put back.
+    /// Returns how many messages the groups have finished. It never falls while no group is reset.
     pub(crate) fn read_so_far(&self) -> u64 {
         let claimed: u64 = ranges(self).iter().map(|range| range.hi - range.mark).sum();
         let reached: u64 = cursors(self).iter().map(|cursor| cursor.next).sum();
         reached.saturating_sub(claimed)
     }
 
-    /// What holds of ranges, cursors and the log at every moment.
+    /// Checks what must hold of ranges, cursors and the log at every moment.
     pub(crate) fn check_groups(&self) {
         if let Some(wrong) = self.wrong_of_groups() {
             self.recorder.borrow_mut().fail(wrong);
@@ -175,7 +175,7 @@ impl Stage {
         found.and_then(|reader| reader.group()).is_some_and(|group| group.ordered)
     }
 
-    /// Where the ordered group of a delivery is, if the delivery is still the worker's own.
+    /// Returns where the ordered group of a delivery is, if the delivery is still the worker's own.
     fn generation(&self, worker: &Worker, delivery: &Delivery) -> Option<(TopicId, u32, i128)> {
         let Position { partition, offset } = delivery.position?;
         let is_own = |range: &Range| {
@@ -189,8 +189,8 @@ impl Stage {
         Some((cursor.group, cursor.partition, cursor.generation))
     }
 
-    /// A handler of an ordered group begins: everything before it in its partition must have come
-    /// to its end.
+    /// Records that a handler of an ordered group begins: everything before it in its partition
+    /// must have ended.
     pub(crate) fn begin_in_order(&self, worker: &Worker, delivery: &Delivery) -> Option<Turn> {
         let place = self.generation(worker, delivery)?;
         let at = delivery.position?;
@@ -207,7 +207,7 @@ impl Stage {
         Some(Turn { place, offset: at.offset.0 })
     }
 
-    /// It has come to its end.
+    /// Records that it has ended.
     pub(crate) fn end_in_order(&self, turn: Turn) {
         if let Some(frontier) = self.frontiers.borrow_mut().get_mut(&turn.place)
             && *frontier == turn.offset
@@ -216,7 +216,7 @@ impl Stage {
         }
     }
 
-    /// Whether the message at an offset was dead-lettered for the crashes of its workers.
+    /// Returns whether the message at an offset was dead-lettered for the crashes of its workers.
     fn is_dead_there(&self, place: (TopicId, u32, i128), offset: u64) -> bool {
         let log = self.log();
         let id = log.get(&(place.1, offset)).copied();
@@ -224,8 +224,8 @@ impl Stage {
         id.is_some_and(|id| dead.into_iter().any(|(share, _)| share == (place.0, id)))
     }
 
-    /// Whether a transaction of its own has acked the message at an offset, although nobody may
-    /// have heard of it.
+    /// Returns whether a separate transaction acked the message at an offset, even if its answer
+    /// was lost.
     fn is_acked_there(&self, place: (TopicId, u32, i128), offset: u64) -> bool {
         let engine = self.server.engine.borrow();
         let rows = |name: &str| {
@@ -247,7 +247,7 @@ impl Stage {
         })
     }
 
-    /// Every message that has got an offset, also if it is gone from the log.
+    /// Returns every message that has got an offset, even if it is gone from the log.
     fn log(&self) -> BTreeMap<(u32, u64), MsgId> {
         let engine = self.server.engine.borrow();
         let number_of_table = engine.table("queue_log");
@@ -264,8 +264,8 @@ impl Stage {
         log
     }
 
-    /// What the offsets are when all is over: dense, a message each, in the order of commits, and
-    /// handled by every group.
+    /// Checks the offsets when everything is over: dense, one message each, in the order of
+    /// commits, and handled by every group.
     pub(crate) fn judge_log(&self) {
         if let Some(wrong) = self.wrong_of_log() {
             self.recorder.borrow_mut().fail(wrong);
@@ -279,7 +279,7 @@ impl Stage {
 
     fn wrong_of_log(&self) -> Option<String> {
         let log = self.log();
-        // Looking for them may find something wrong, which the recorder is told.
+        // Looking for them may find a violation, which is reported to the recorder.
         let places = self.places();
         let recorder = self.recorder.borrow();
         for (partition, (_, next)) in partitions(self) {
@@ -313,7 +313,7 @@ impl Stage {
         twice.map(|pair| format!("message {} has two offsets", pair[0]))
     }
 
-    /// Below this every group is through in every partition.
+    /// Returns the offset below which the group has finished every partition.
     fn lowest_mark(&self, group: TopicId) -> u64 {
         let of_ranges = ranges(self).into_iter().filter(|range| range.group == group);
         let marks = of_ranges.map(|range| range.mark);
@@ -322,7 +322,7 @@ impl Stage {
     }
 }
 
-/// Puts a group back, or has it handle a stretch again.
+/// Resets a group to an earlier offset, or has it handle a stretch again.
 pub(crate) async fn rewind(stage: &Rc<Stage>) {
     let Some(group) = stage.reader().group() else { return };
     let mark = stage.lowest_mark(group.id);
@@ -352,7 +352,7 @@ pub(crate) async fn rewind(stage: &Rc<Stage>) {
     stage.recorder.borrow_mut().rewinding(group.id, !once_more);
     let done = session.transaction("put a group back", put).await;
     stage.recorder.borrow_mut().rewinding(group.id, false);
-    // With what has got its offset meanwhile.
+    // Including what has got its offset in the meantime.
     note_rewound();
     stage.server.note(&format!("{group:?} handles {lo}..{hi_told} again: {done:?}"));
 }

@@ -1,4 +1,4 @@
-//! The processes of a history: who they are, and what can be done to them.
+//! The processes of a history, and what can be done to them.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -70,7 +70,7 @@ impl Troupe {
         self.running.insert(name, (part, process));
     }
 
-    /// A process drawn by lot.
+    /// Draws a process.
     pub(crate) fn draw(&self, part: Part) -> Option<String> {
         let names: Vec<_> =
             self.running.iter().filter(|(_, (p, _))| *p == part).map(|(name, _)| name).collect();
@@ -78,7 +78,7 @@ impl Troupe {
         names.get(at).map(|name| (*name).clone())
     }
 
-    /// Kills a process; its connections close, unless `cut`, when the server is not told.
+    /// Kills a process. Its connections close, unless `cut`: then the server is not notified.
     pub(crate) async fn kill(&mut self, name: &str, cut: bool) -> Option<Part> {
         let (part, process) = self.running.remove(name)?;
         self.stage.server.note(&format!("{name} is killed, cut off: {cut}"));
@@ -106,7 +106,7 @@ impl Troupe {
         self.running.keys().for_each(|name| self.freeze(name, false));
     }
 
-    /// Brings the number of processes back to what it was.
+    /// Restores the original number of processes.
     pub(crate) fn fill(&mut self) {
         let settings = self.stage.settings.clone();
         for (part, n) in [(Part::Consumer, settings.consumers), (Part::Janitor, settings.janitors)]
@@ -117,7 +117,7 @@ impl Troupe {
     }
 }
 
-/// The janitor, as its program runs it.
+/// Runs the janitor as its program does.
 async fn sweep(stage: Rc<Stage>, name: String) {
     let mut options = DriverOptions::new(stage.url(&name), name);
     options.lease = stage.settings.lease;

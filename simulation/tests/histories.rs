@@ -1,6 +1,6 @@
 //! Histories of the protocol, each from a seed. `SIM_SEED=n` plays one and prints all of it,
-//! `SIM_SEEDS=n` plays so many, from `SIM_FROM` on; `SIM_SECONDS=n` begins no further one after so
-//! many seconds.
+//! `SIM_SEEDS=n` plays n of them, from `SIM_FROM` on; `SIM_SECONDS=n` begins no further one after n
+//! seconds.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests: what cannot be had has failed")]
 
@@ -18,7 +18,7 @@ fn variable(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|value| value.parse().expect(name))
 }
 
-/// Plays `seeds` on every core; those that went wrong.
+/// Plays `seeds` on every core; returns those that went wrong.
 fn play_all(seeds: std::ops::Range<u64>) -> Vec<(u64, Played)> {
     let next = AtomicU64::new(seeds.start);
     let end = variable("SIM_SECONDS").map(|s| Instant::now() + Duration::from_secs(s));
@@ -78,7 +78,7 @@ fn a_seed_is_played_the_same_way_every_time() {
     }
 }
 
-/// A simulation in which nothing happens finds nothing.
+/// A simulation in which no fault has an effect finds nothing.
 #[test]
 fn histories_have_faults_that_are_felt() {
     for subject in [Subject::Queue, Subject::Stream] {
@@ -90,7 +90,7 @@ fn histories_have_faults_that_are_felt() {
         assert!(sum(|played| played.repeated) > 20, "{subject:?}");
         assert!(sum(|played| played.fenced) > 5, "{subject:?}");
         assert!(sum(|played| played.effects) > 100, "{subject:?}");
-        // Of a stream only what is tried again is in a row of its own.
+        // A stream has separate rows only for messages that are retried.
         let is_queue = subject == Some(Subject::Queue);
         assert!(sum(|played| played.resumed) > if is_queue { 20 } else { 0 }, "{subject:?}");
         let cancelled = [

@@ -6,7 +6,7 @@ use simulation::{Cast, Rule, Weather, play};
 /// stage was changed; what is found early costs nothing.
 const SEEDS: u64 = 3000;
 
-/// Plays histories without `rule` until one goes wrong, which with the rule goes well.
+/// Plays histories without `rule` until one goes wrong that goes well with the rule.
 #[track_caller]
 fn is_found(rule: Rule, weather: Weather) {
     let (weather, subject) = (Some(weather), Some(rule.subject()));

@@ -1,5 +1,5 @@
-//! Which module takes names from which. A child counts as its outermost parent, and a name that a
-//! facade hands on counts for the module that defines it.
+//! Finds which module takes names from which. A child counts as its outermost parent, and a name
+//! that a facade re-exports counts for the module that defines it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,22 +12,22 @@ use syn::{ImplItem, Item, ItemMod, ItemUse, Macro, UseTree, Visibility};
 use crate::package::{ModulePath, Target, is_for_tests};
 use crate::size::attributes;
 
-/// From one module to another, with the names that are taken and the files that take them.
+/// From one module to another, with the names taken and the files that take them.
 pub type Edges = BTreeMap<(String, String), BTreeSet<Taken>>;
 
 /// A name that a file takes from another module.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Taken {
-    /// From the root of the checkout.
+    /// Its path from the root of the checkout.
     pub file: String,
-    /// As it is called where it is defined.
+    /// Its name where it is defined.
     pub name: String,
 }
 
 /// How far a name is followed from facade to facade.
 const LONGEST_CHAIN: usize = 8;
 
-/// The edges between the outermost modules of a target. Its root goes by the target's name.
+/// Returns the edges between the outermost modules of a target. Its root goes by the target's name.
 #[must_use]
 pub fn of(target: &Target) -> Edges {
     let mut scopes = BTreeMap::new();
@@ -56,7 +56,7 @@ pub fn of(target: &Target) -> Edges {
     edges
 }
 
-/// The modules from which each takes names.
+/// Returns the modules from which each module takes names.
 #[must_use]
 pub fn grouped(edges: &Edges) -> BTreeMap<String, BTreeSet<String>> {
     let mut grouped: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
@@ -66,7 +66,7 @@ pub fn grouped(edges: &Edges) -> BTreeMap<String, BTreeSet<String>> {
     grouped
 }
 
-/// The modules that take names from each other in circles: each circle with its modules.
+/// Returns the modules that take names from each other in a cycle: one set per cycle.
 #[must_use]
 pub fn cycles(edges: &Edges) -> Vec<BTreeSet<String>> {
     let graph: DiGraphMap<&str, ()> =
@@ -75,21 +75,21 @@ pub fn cycles(edges: &Edges) -> Vec<BTreeSet<String>> {
     circles.map(|circle| circle.into_iter().map(str::to_owned).collect()).collect()
 }
 
-/// The names that a module has besides its own: by `use`, whether it hands them on or not.
+/// The names that a module has besides its own: by `use`, re-exported or not.
 #[derive(Debug, Default)]
 struct Scope {
     imports: BTreeMap<String, ModulePath>,
     globs: Vec<ModulePath>,
 }
 
-/// A path that stands in a module, from the root of the target.
+/// A path used in a module, from the root of the target.
 struct Reference {
     from: ModulePath,
     path: Vec<String>,
     file: String,
 }
 
-/// The module that defines what `path` names.
+/// Returns the module that defines what `path` names.
 fn defining(scopes: &BTreeMap<ModulePath, Scope>, path: &[String], chain: usize) -> ModulePath {
     let mut here = ModulePath::new();
     for (index, name) in path.iter().enumerate() {
@@ -116,14 +116,14 @@ fn defining(scopes: &BTreeMap<ModulePath, Scope>, path: &[String], chain: usize)
     here
 }
 
-/// Whether a module hands on `name`, or has a module of that name.
+/// Returns whether a module imports `name`, or has a module of that name.
 fn has(scopes: &BTreeMap<ModulePath, Scope>, module: &ModulePath, name: &String) -> bool {
     let child: ModulePath = module.iter().chain([name]).cloned().collect();
     let imports = |scope: &Scope| scope.imports.contains_key(name);
     scopes.contains_key(&child) || scopes.get(module).is_some_and(imports)
 }
 
-/// Reads what the code of one file takes.
+/// Reads which names the code of one file takes.
 struct Reader<'a> {
     scopes: &'a mut BTreeMap<ModulePath, Scope>,
     references: &'a mut Vec<Reference>,
@@ -132,7 +132,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// A path as it stands here, from the root of the target; none if it leads out of the target.
+    /// Resolves a path used here from the root of the target; none if it leads out of the target.
     fn absolute(&self, path: &[String]) -> Option<Vec<String>> {
         let first = path.first()?.as_str();
         let mut absolute = match first {
@@ -205,7 +205,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Refers to the paths in what a macro is given or is made of.
+    /// Refers to the paths in a macro's arguments or definition.
     fn scan(&mut self, tokens: TokenStream) {
         let mut path: Vec<String> = Vec::new();
         let mut colons = 0;
@@ -264,7 +264,7 @@ impl<'ast> Visit<'ast> for Reader<'_> {
     }
 
     fn visit_item_use(&mut self, item: &'ast ItemUse) {
-        // What a root hands on is its table of contents, and no use of its own.
+        // A root's re-exports are its table of contents, not a use.
         let is_public = !matches!(item.vis, Visibility::Inherited);
         let is_facade = self.here.is_empty() && is_public;
         self.import(&item.tree, &mut Vec::new(), is_facade);
@@ -297,7 +297,7 @@ mod tests {
         Target { name: "lib".to_owned(), modules: modules.collect() }
     }
 
-    /// Each edge with the names that are taken.
+    /// Returns each edge with the names that are taken.
     fn taken(modules: &[(&str, &str)]) -> Vec<String> {
         of(&target(modules))
             .into_iter()

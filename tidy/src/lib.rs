@@ -1,10 +1,11 @@
 //! The source tree as its rules see it: files, the packages of the workspace with their modules,
-//! who takes which name from whom, how long the code is, and what `rooms.toml` allows.
+//! which module takes which name from which, how long the code is, and what `rooms.toml` allows.
 //!
-//! `tests/tidy.rs` holds the tree against the rules; `ops/measure` prints the figures.
+//! `tests/tidy.rs` checks the tree against the rules; `ops/measure` prints the figures.
 
 pub mod edges;
 pub mod package;
 pub mod rooms;
 pub mod size;
 pub mod tree;
+pub mod walks;

@@ -1,4 +1,4 @@
-//! `ops/measure`: how large the code is, and how its rooms hang together.
+//! `ops/measure`: how large the code is, and how its modules depend on each other.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -10,17 +10,17 @@ use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
 use tidy::package::{self, Package};
 use tidy::rooms::{self, Rooms};
-use tidy::{edges, size, tree};
+use tidy::{edges, size, tree, walks};
 
-/// Prints how large each package is and how its modules hang together: lines of code (no blanks, no
-/// comments, no tests), modules, those in cycles, and functions over 50 lines.
+/// Prints how large each package is and how its modules depend on each other: lines of code (no
+/// blanks, no comments, no tests), modules, those in cycles, and functions over 50 lines.
 #[derive(Debug, Parser)]
 #[command(name = "ops/measure", version)]
 struct Arguments {
     /// As JSON.
     #[arg(long, conflicts_with_all = ["rooms", "functions"])]
     json: bool,
-    /// Prints tidy/rooms.toml as the tree is today, with all that it uses and nothing besides.
+    /// Prints tidy/rooms.toml for the tree as it is today, with exactly what the code uses.
     #[arg(long, conflicts_with = "functions")]
     rooms: bool,
     /// Lists the functions over 50 lines, the longest first.
@@ -28,7 +28,7 @@ struct Arguments {
     functions: bool,
 }
 
-/// Words of a dialect that a reader has to learn: plain English has others.
+/// Words of a dialect that a reader has to learn; plain English has better ones.
 const DIALECT: [&str; 7] = ["anew", "meanwhile", "nobody", "somebody", "tells", "told", "whoever"];
 
 /// The packages whose dependencies users build.
@@ -37,13 +37,22 @@ const LIBRARY: &str = "rowmq";
 #[derive(Debug, Serialize)]
 struct Figures {
     packages: Vec<PackageFigures>,
-    /// Lines of code of all packages that are no harness.
+    /// Lines of code of all packages outside the harness.
     product_lines: usize,
-    /// How often a word of the dialect stands in the product's `src`.
+    /// How often a word of the dialect occurs in the product's `src`.
     dialect: usize,
-    /// What the README's worker pulls in: its own dependencies, and all packages.
+    /// The dependencies of the README's worker: the direct ones, and all packages.
     direct_dependencies: usize,
     all_dependencies: usize,
+    walks: Vec<WalkFigures>,
+}
+
+/// A walk of docs/architecture.md.
+#[derive(Debug, Serialize)]
+struct WalkFigures {
+    walk: String,
+    files: usize,
+    functions: usize,
 }
 
 #[derive(Debug, Serialize)]
@@ -88,11 +97,24 @@ fn figures(packages: &[Package], rooms: &Rooms) -> anyhow::Result<Figures> {
     Ok(Figures {
         product_lines,
         dialect: dialect(rooms)?,
-        // It stands in its own list.
+        // The list includes the library itself.
         direct_dependencies: direct.len() - 1,
         all_dependencies: all.len() - 1,
+        walks: walks()?,
         packages,
     })
+}
+
+/// Returns the walks' figures; an error names the functions that are gone.
+fn walks() -> anyhow::Result<Vec<WalkFigures>> {
+    let mut figures = Vec::new();
+    for walk in walks::all()? {
+        let gone: Vec<_> = walk.steps.iter().filter(|step| !step.exists()).collect();
+        ensure!(gone.is_empty(), "the walk '{}' names what is gone: {gone:?}", walk.name);
+        let (files, functions) = (walk.files(), walk.steps.len());
+        figures.push(WalkFigures { walk: walk.name, files, functions });
+    }
+    Ok(figures)
 }
 
 fn of_package(package: &Package, rooms: &Rooms) -> PackageFigures {
@@ -113,7 +135,7 @@ fn of_package(package: &Package, rooms: &Rooms) -> PackageFigures {
     }
 }
 
-/// Each long function of a package: its lines, its file and its name.
+/// Returns each long function of a package: its lines, its file and its name.
 fn long_functions(package: &Package) -> Vec<(usize, String, String)> {
     let modules = package.targets.iter().flat_map(|target| target.modules.values());
     modules
@@ -131,7 +153,7 @@ fn functions(packages: &[Package]) -> String {
     lines.collect()
 }
 
-/// How often a word of the dialect stands in the product's `src`, comments and texts included.
+/// Counts the words of the dialect in the product's `src`, including comments and strings.
 fn dialect(rooms: &Rooms) -> anyhow::Result<usize> {
     let mut count = 0;
     let packages = package::all()?;
@@ -147,7 +169,7 @@ fn dialect(rooms: &Rooms) -> anyhow::Result<usize> {
     Ok(count)
 }
 
-/// The packages that [`LIBRARY`] pulls in by default, itself included, to a depth.
+/// Returns the packages that [`LIBRARY`] pulls in by default, including itself, down to a depth.
 fn dependencies(depth: Option<usize>) -> anyhow::Result<BTreeSet<String>> {
     let mut command = Command::new("cargo");
     command.current_dir(tree::root());
@@ -179,10 +201,15 @@ fn table(figures: &Figures) -> String {
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
+    let walks: String = figures
+        .walks
+        .iter()
+        .map(|it| format!("walk: {:<31}{} files, {} functions\n", it.walk, it.files, it.functions))
+        .collect();
     format!(
         "{table}\n\nproduct, without harness and tests   {} lines of code\n\
          words of the dialect in its src      {}\n\
-         {LIBRARY} takes                 {} packages itself, {} in all\n",
+         {LIBRARY} takes                 {} packages itself, {} in all\n{walks}",
         figures.product_lines,
         figures.dialect,
         figures.direct_dependencies,

@@ -17,11 +17,12 @@ pub type ModulePath = Vec<String>;
 /// A package of the workspace.
 #[derive(Debug)]
 pub struct Package {
-    /// As it is published.
+    /// Its published name.
     pub name: String,
-    /// From the root of the checkout.
+    /// Its path from the root of the checkout.
     pub folder: String,
-    /// The packages of this workspace that it takes, optional ones too; without those for tests.
+    /// The packages of this workspace that it depends on, including optional ones; without those
+    /// only for tests.
     pub takes: BTreeSet<String>,
     /// Its library and its programs.
     pub targets: Vec<Target>,
@@ -39,11 +40,11 @@ pub struct Target {
 /// A module in a file of its own.
 #[derive(Debug)]
 pub struct Module {
-    /// From the root of the checkout.
+    /// Its path from the root of the checkout.
     pub file: String,
-    /// What it says.
+    /// Its source text.
     pub text: String,
-    /// The same, parsed.
+    /// The parsed text.
     pub syntax: syn::File,
 }
 
@@ -76,10 +77,10 @@ struct Workspace {
     members: Vec<String>,
 }
 
-/// The packages of the workspace, in the order of its manifest.
+/// Returns the packages of the workspace, in the order of its manifest.
 ///
 /// # Errors
-/// A file that is missing or is not what its name says.
+/// If a file is missing or cannot be parsed.
 pub fn all() -> anyhow::Result<Vec<Package>> {
     let root: Root = manifest(&tree::root().join("Cargo.toml"))?;
     let members: Vec<(String, Manifest)> = root
@@ -125,7 +126,8 @@ fn targets(folder: &str, binaries: &[Binary]) -> anyhow::Result<Vec<Target>> {
         .collect()
 }
 
-/// Reads the module in `file`, whose own modules have their files in `children`, and those too.
+/// Reads the module in `file`, whose own modules have their files in `children`, and those modules
+/// too.
 fn read(
     file: &Path,
     children: &Path,
@@ -148,7 +150,7 @@ fn read(
     Ok(())
 }
 
-/// The modules that `items` declare in files of their own, without those for tests.
+/// Returns the modules that `items` declare in separate files, without those for tests.
 fn declared(items: &[Item]) -> impl Iterator<Item = &ItemMod> {
     items.iter().filter_map(|item| match item {
         Item::Mod(it) if it.content.is_none() && !is_for_tests(&it.attrs) => Some(it),
@@ -156,7 +158,7 @@ fn declared(items: &[Item]) -> impl Iterator<Item = &ItemMod> {
     })
 }
 
-/// Whether `#[cfg(test)]` stands among these attributes.
+/// Returns whether `#[cfg(test)]` is among these attributes.
 pub(crate) fn is_for_tests(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| match &attribute.meta {
         Meta::List(list) => {

@@ -1,4 +1,4 @@
-//! `rooms.toml`: what each package may hold and take.
+//! `rooms.toml`: what each package may contain, and which names it may take.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -11,7 +11,7 @@ use crate::edges::{self, Edges};
 use crate::package::Package;
 use crate::{size, tree};
 
-/// Where it stands, from the root of the checkout.
+/// Its path from the root of the checkout.
 pub const FILE: &str = "tidy/rooms.toml";
 
 /// Budgets are multiples of this many lines.
@@ -26,25 +26,25 @@ const HEAD: &str = "\
 # as the tree is today.
 ";
 
-/// The rooms of the house, by package.
+/// The rooms, by package.
 pub type Rooms = BTreeMap<String, Room>;
 
-/// What a package may hold and take.
+/// What a package may contain, and which names it may take.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Room {
-    /// The lines of code that it may have: no blanks, no comments, no tests.
+    /// How many lines of code it may have: no blanks, no comments, no tests.
     pub lines: usize,
     /// Whether it only tests and measures the others, and is never published.
     #[serde(default)]
     pub harness: bool,
-    /// The packages of the workspace that it may take.
+    /// The packages of the workspace that it may depend on.
     #[serde(default)]
     pub takes: BTreeSet<String>,
-    /// Of each target, the modules that still take names from each other in a circle.
+    /// For each target, the modules that still take names from each other in a cycle.
     #[serde(default)]
     pub cycle: BTreeMap<String, BTreeSet<String>>,
-    /// Of each target, which module may take names from which.
+    /// For each target, which module may take names from which.
     #[serde(default)]
     pub edges: BTreeMap<String, BTreeMap<String, BTreeSet<String>>>,
 }
@@ -52,27 +52,27 @@ pub struct Room {
 /// Reads the file.
 ///
 /// # Errors
-/// It is missing, or is no such file.
+/// If it is missing, or is not valid.
 pub fn read() -> anyhow::Result<Rooms> {
     let text = fs::read_to_string(tree::root().join(FILE)).context(FILE)?;
     toml::from_str(&text).context(FILE)
 }
 
-/// The lines of code of a package.
+/// Returns the lines of code of a package.
 #[must_use]
 pub fn lines(package: &Package) -> usize {
     let modules = package.targets.iter().flat_map(|target| target.modules.values());
     modules.map(size::code_lines).sum()
 }
 
-/// The file as it would be if it allowed what `packages` are and take today, and no more. What is
-/// part of the harness, it takes from the file that stands.
+/// Returns the file as it would be if it allowed exactly what `packages` are and take today. Which
+/// packages belong to the harness is taken from the existing file.
 #[must_use]
 pub fn written(packages: &[Package], rooms: &Rooms) -> String {
     let mut text = HEAD.to_owned();
     for package in packages {
         let harness = rooms.get(&package.name).is_some_and(|room| room.harness);
-        // A `String` takes whatever is written to it.
+        // Writing to a `String` cannot fail.
         let _written = write_room(&mut text, package, harness);
     }
     text
@@ -102,7 +102,7 @@ fn write_room(text: &mut String, package: &Package, harness: bool) -> std::fmt::
     Ok(())
 }
 
-/// Names as TOML has them.
+/// Formats names as a TOML list.
 fn list(names: &BTreeSet<String>) -> String {
     format!("{:?}", names.iter().collect::<Vec<_>>())
 }

@@ -9,16 +9,17 @@ use syn::{Attribute, ImplItem, ImplItemFn, Item, ItemFn, TraitItemFn};
 
 use crate::package::{Module, is_for_tests};
 
-/// A longer function has a part with a name of its own.
+/// A longer function contains a part that deserves its own name.
 pub const LONG_FUNCTION: usize = 50;
 
-/// The lines of a module that hold code: no blanks, no comments, no documentation, no tests.
+/// Returns the lines of a module that hold code: no blanks, comments, documentation or tests.
 #[must_use]
 pub fn code_lines(module: &Module) -> usize {
     lines(module).len()
 }
 
-/// The functions of a module with more than [`LONG_FUNCTION`] lines of code, each with its lines.
+/// Returns the functions of a module with more than [`LONG_FUNCTION`] lines of code, each with its
+/// lines.
 #[must_use]
 pub fn long_functions(module: &Module) -> Vec<(String, usize)> {
     let mut finder = Functions { lines: lines(module), long: Vec::new() };
@@ -28,7 +29,7 @@ pub fn long_functions(module: &Module) -> Vec<(String, usize)> {
 
 fn lines(module: &Module) -> BTreeSet<usize> {
     let mut lines = BTreeSet::new();
-    // What has been parsed once can be read as tokens.
+    // The text was parsed once, so it can be read as tokens.
     let tokens: TokenStream = module.text.parse().unwrap_or_default();
     collect(tokens, &mut lines);
     let mut tests = Tests { spans: Vec::new() };
@@ -39,7 +40,7 @@ fn lines(module: &Module) -> BTreeSet<usize> {
     lines
 }
 
-/// Adds the lines of all tokens that are no documentation.
+/// Adds the lines of all tokens except documentation.
 fn collect(tokens: TokenStream, lines: &mut BTreeSet<usize>) {
     let mut tokens = tokens.into_iter().peekable();
     while let Some(token) = tokens.next() {
@@ -71,7 +72,7 @@ fn is_documentation(token: &TokenTree) -> bool {
         && matches!(first, Some(TokenTree::Ident(name)) if name == "doc")
 }
 
-/// Finds what is only compiled for tests.
+/// Finds code that is only compiled for tests.
 struct Tests {
     spans: Vec<Span>,
 }
@@ -95,7 +96,7 @@ impl<'ast> Visit<'ast> for Tests {
     }
 }
 
-/// The attributes of an item.
+/// Returns the attributes of an item.
 pub(crate) fn attributes(item: &Item) -> &[Attribute] {
     match item {
         Item::Const(it) => &it.attrs,

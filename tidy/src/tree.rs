@@ -3,38 +3,38 @@
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-/// Folders that hold nothing that people write.
+/// Folders without files that people write.
 const SKIPPED: [&str; 3] = ["target", "node_modules", ".git"];
 
 /// A file of text.
 #[derive(Debug)]
 pub struct File {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
-    /// What it says.
+    /// Its content.
     pub text: String,
 }
 
 impl File {
-    /// Its path from the root of the checkout.
+    /// Returns its path from the root of the checkout.
     #[must_use]
     pub fn name(&self) -> String {
         self.path.strip_prefix(root()).unwrap_or(&self.path).display().to_string()
     }
 }
 
-/// The root of the checkout.
+/// Returns the root of the checkout.
 #[must_use]
 pub fn root() -> &'static Path {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     package.parent().unwrap_or(package)
 }
 
-/// All files below the root whose names end with one of `endings`, in the order of their paths.
-/// What is no text is left out: no rule is about it.
+/// Returns all files below the root whose names end with one of `endings`, in the order of their
+/// paths. Files that are not text are left out: no rule is about them.
 ///
 /// # Errors
-/// A folder that cannot be read.
+/// If a folder cannot be read.
 pub fn files(endings: &[&str]) -> io::Result<Vec<File>> {
     let mut found = Vec::new();
     let mut folders = vec![root().to_owned()];

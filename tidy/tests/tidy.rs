@@ -1,4 +1,4 @@
-//! Rules of the whole source tree that no compiler checks. Needs no server.
+//! Rules of the whole source tree that the compiler does not check. Needs no server.
 
 #![allow(clippy::unwrap_used, reason = "a tree that cannot be read has failed")]
 
@@ -13,8 +13,9 @@ use std::process::Command;
 
 use sha2::{Digest, Sha256};
 use tidy::tree::{self, File, root};
+use tidy::walks;
 
-/// The longest source file, in lines. Beyond it there is a noun to split by.
+/// The longest source file, in lines. A longer one contains a noun to split it by.
 const LONGEST_FILE: usize = 400;
 const LONGEST_TESTS: usize = 500;
 
@@ -30,7 +31,7 @@ const UNFINISHED: [&str; 5] = [
     concat!("#[ig", "nore"),
 ];
 
-/// What tells SQL from prose.
+/// Strings that distinguish SQL from prose.
 const SQL: [&str; 8] = [
     concat!("sql_", "query("),
     "SELECT ",
@@ -46,7 +47,7 @@ const SQL: [&str; 8] = [
 /// grew from. Each is named, as in `H3` or `S5`, by a test's name or its documentation.
 const KNOWN: [(char, u32); 2] = [('H', 26), ('S', 15)];
 
-/// Those that no test of this workspace names, and why.
+/// The histories and defects that no test of this workspace names, and why.
 const ELSEWHERE: [(&str, &str); 2] = [
     ("H18", "dropping a partition of the log: it is no partitioned table"),
     ("H19", "offsets of a partitioned log: it is no partitioned table"),
@@ -61,7 +62,7 @@ const EXAMPLES: &str = "examples/";
 /// The check of the Kubernetes manifests, a package with a lock file of its own.
 const VALIDATE: &str = "ops/deploy/kubernetes/validate/";
 
-/// Whether a file is only for tests.
+/// Returns whether a file is only for tests.
 fn is_test(file: &File) -> bool {
     let name = file.name();
     let for_tests = ["queue-test/", "simulation/"];
@@ -70,13 +71,13 @@ fn is_test(file: &File) -> bool {
         || for_tests.iter().any(|folder| name.starts_with(folder))
 }
 
-/// A file's lines with their numbers, up to its tests and without comments.
+/// Returns a file's lines with their numbers, up to its tests and without comments.
 fn code(file: &File) -> impl Iterator<Item = (usize, &str)> {
     let lines = file.text.lines().take_while(|line| line.trim() != "#[cfg(test)]");
     (1..).zip(lines).filter(|(_, line)| !line.trim_start().starts_with("//"))
 }
 
-/// All files below the root that people write and that end with one of `endings`.
+/// Returns all files below the root that people write and that end with one of `endings`.
 fn files(endings: &[&str]) -> Vec<File> {
     tree::files(endings).unwrap()
 }
@@ -105,7 +106,7 @@ fn source_files_are_short_and_their_lines_too() {
             violations.push(format!("{}: {lines} lines", file.name()));
         }
         for (number, line) in (1..).zip(file.text.lines()) {
-            // rustfmt breaks no text, either.
+            // rustfmt does not break strings either.
             let is_text = line.contains('"') || line.ends_with('\\');
             if line.chars().count() > LONGEST_LINE && !is_text {
                 violations.push(format!("{}:{number}: a line too long", file.name()));
@@ -169,9 +170,9 @@ fn nothing_is_unfinished() {
 fn sql_is_only_in_the_store() {
     let mut violations = Vec::new();
     for file in sources().iter().filter(|file| !is_test(file)) {
-        // How a server stands is asked before there is a connection to give to the store.
-        // The chaos harness must not take the store's word for what is in the tables. The peers
-        // have tables of their own, and the references of the benchmark are bare statements.
+        // The state of a server is queried before there is a connection to give to the store. The
+        // chaos harness must not rely on the store for what is in the tables. The peers have their
+        // own tables, and the references of the benchmark are bare statements.
         let may = [
             "queue-core/src/store",
             "queue-core/src/connection/standing.rs",
@@ -319,7 +320,7 @@ fn links_between_documents_lead_somewhere() {
 #[test]
 fn versions_of_dependencies_stand_in_one_place() {
     let mut violations = Vec::new();
-    // Peers and examples are no crates of this workspace.
+    // Peers and examples are not crates of this workspace.
     let ours =
         |file: &&File| ![PEERS, EXAMPLES, VALIDATE].iter().any(|it| file.name().starts_with(it));
     for file in files(&["Cargo.toml"]).iter().filter(ours) {
@@ -335,7 +336,7 @@ fn versions_of_dependencies_stand_in_one_place() {
     none_of("A crate takes its dependencies' versions from the workspace", violations);
 }
 
-/// The documentation and name of each test function in `text`.
+/// Returns the documentation and name of each test function in `text`.
 fn tests_in(text: &str) -> Vec<String> {
     let mut tests = Vec::new();
     let (mut said, mut is_test) = (String::new(), false);
@@ -382,7 +383,7 @@ fn every_known_history_and_defect_is_named_by_a_test() {
 /// The last row of the fault matrix.
 const FAULTS: u32 = 42;
 
-/// Each fault of the chaos harness with the rows it says it stands for.
+/// Returns each fault of the chaos harness with the matrix rows that it names.
 fn catalogue() -> BTreeSet<(String, String)> {
     let code = read("chaos/src/fault.rs");
     let faults = code.split("fault!(").skip(1).filter_map(|text| {
@@ -433,7 +434,7 @@ fn the_table_of_faults_has_every_row_every_fault_and_only_tests_that_exist() {
     none_of("docs/faults.md is the table of all faults", violations);
 }
 
-/// What the seeds ask for.
+/// The number of the seeds' requirements.
 const SEED_ROWS: usize = 56;
 
 #[test]
@@ -462,7 +463,17 @@ fn the_table_of_the_seeds_has_every_row_and_only_tests_that_exist() {
     none_of("docs/seeds.md is the table of the seeds", violations);
 }
 
-/// A revert that does not apply judges nothing (`ops/chaos --revert`).
+#[test]
+fn the_walks_of_the_architecture_name_functions_that_there_are() {
+    let walks = walks::all().expect("the document");
+    assert_eq!(walks.len(), 3, "enqueue; claim to settlement; death to rescue");
+    let steps = walks.into_iter().flat_map(|walk| walk.steps);
+    let gone = steps.filter(|step| !step.exists());
+    let gone = gone.map(|step| format!("{}: {}", step.file, step.function)).collect();
+    none_of("A walk of docs/architecture.md names functions of the code", gone);
+}
+
+/// A revert that does not apply proves nothing (`ops/chaos --revert`).
 #[test]
 fn every_revert_of_a_mend_applies() {
     let reverts =

@@ -17,7 +17,7 @@ const COLUMNS: &str = "priority, id, msg_id, delivery_no, failures, crashes, enq
 /// The wait after a claim that found nothing.
 const IDLE: std::time::Duration = std::time::Duration::from_millis(5);
 
-/// A connection and where it is in the topic.
+/// A connection and its position in the topic.
 struct Bare {
     conn: Conn,
     topic: u32,
@@ -43,7 +43,8 @@ pub(super) async fn drain(
     let mut bare = Bare::open(task, url).await?;
     while !drained.is_cancelled() {
         let settled = match bare.round(task.by, tally).await {
-            // Neighbours without an order between them: it is rolled back and tried again.
+            // Neighbouring rows without an order between them: the transaction is rolled back and
+            // retried.
             Err(error) if is_conflict(&error) => {
                 bare.conn.query_drop("ROLLBACK").await?;
                 continue;
@@ -52,7 +53,7 @@ pub(super) async fn drain(
         };
         tally.settle(settled);
         if settled == 0 {
-            // Rows that others had locked may be free by now.
+            // Rows that other connections had locked may be free by now.
             bare.mark = 0;
             tokio::time::sleep(IDLE).await;
         }
@@ -88,19 +89,19 @@ impl Bare {
         })
     }
 
-    /// One batch, from its claim to its settling.
+    /// Runs one batch, from its claim to its settle.
     async fn round(&mut self, by: Claimer, tally: &Tally) -> anyhow::Result<u64> {
         if by == Claimer::SelectDelete {
             return self.select_and_delete(tally).await;
         }
-        // A settle that met a conflict is all that is left of its round.
+        // After a settle that met a conflict, only the settle of that round is left.
         if self.claimed.is_empty() {
             self.claim(tally).await?;
         }
         self.settle().await
     }
 
-    /// As our work session does: a claim is a transaction, and its settling another.
+    /// Claims as our work session does: a claim is one transaction, and its settle another.
     async fn claim(&mut self, tally: &Tally) -> anyhow::Result<()> {
         self.conn.query_drop("BEGIN").await?;
         let ids = self.lock_rows().await?;
@@ -148,7 +149,7 @@ impl Bare {
         Ok(n)
     }
 
-    /// One transaction from the claim to the settle: locks instead of claims.
+    /// Runs one transaction from the claim to the settle: locks instead of claims.
     async fn select_and_delete(&mut self, tally: &Tally) -> anyhow::Result<u64> {
         self.conn.query_drop("BEGIN").await?;
         let ids = self.lock_rows().await?;
@@ -213,7 +214,8 @@ async fn topic(conn: &mut Conn, name: &str) -> anyhow::Result<u32> {
     topic.ok_or_else(|| anyhow::anyhow!("There is no topic '{name}'"))
 }
 
-/// As the store has it: a range where ids are consecutive, otherwise a padded list.
+/// Builds the condition as the store does: a range where ids are consecutive, otherwise a padded
+/// list.
 fn condition(ids: &[u64]) -> (String, Vec<Value>) {
     match (ids.first(), ids.last()) {
         (Some(lo), Some(hi)) if hi - lo == ids.len() as u64 - 1 => {

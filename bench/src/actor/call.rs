@@ -1,5 +1,5 @@
 //! A consumer by the SQL contract, as in any language: one session in a loop that claims by
-//! `CALL queue_claim`, and settles its deliveries by `CALL queue_settle`.
+//! `CALL queue_claim` and settles its deliveries by `CALL queue_settle`.
 
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Row, Statement};
@@ -13,7 +13,7 @@ use crate::load::Claimer;
 /// The wait after a claim that found nothing.
 const IDLE: std::time::Duration = std::time::Duration::from_millis(5);
 
-/// A session, and what it calls.
+/// A session and its calls.
 struct Session<'t> {
     conn: Conn,
     task: &'t DrainTask,
@@ -36,7 +36,7 @@ pub(super) async fn drain(
             continue;
         }
         tally.begin();
-        // What one transaction settles.
+        // How many deliveries one transaction settles.
         let share = match task.by {
             Claimer::CallTogether | Claimer::CallAll => deliveries.len(),
             _ => 1,
@@ -58,7 +58,7 @@ impl<'t> Session<'t> {
         Ok(Self { conn, task, tally, claim, settle })
     }
 
-    /// Claims a batch; its deliveries, each of which comes with its body and the rest.
+    /// Claims a batch and returns its deliveries, each of which comes with its body and the rest.
     async fn claim(&mut self) -> anyhow::Result<Vec<String>> {
         let values = (&self.task.topic, self.task.batch as u64);
         let rows: Vec<Row> = self.conn.exec(&self.claim, values).await?;
@@ -68,7 +68,7 @@ impl<'t> Session<'t> {
             .ok_or_else(|| anyhow::anyhow!("queue_claim returned a row without its delivery"))
     }
 
-    /// Settles these in one transaction, again from its start after a conflict.
+    /// Settles these in one transaction, which is repeated after a conflict.
     async fn settle(&mut self, deliveries: &[String]) -> anyhow::Result<()> {
         loop {
             match self.settle_once(deliveries).await {
@@ -85,7 +85,7 @@ impl<'t> Session<'t> {
         if own {
             self.conn.query_drop("START TRANSACTION").await?;
         }
-        // What one call settles.
+        // How many deliveries one call settles.
         let share = if self.task.by == Claimer::CallAll { deliveries.len() } else { 1 };
         for deliveries in deliveries.chunks(share) {
             self.conn.exec_drop(&self.settle, (deliveries.join(","),)).await?;

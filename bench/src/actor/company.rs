@@ -16,7 +16,7 @@ use crate::figure;
 /// How long a process may take to end.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How often the counts are looked at.
+/// How often the counts are checked.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// Seconds between the points of a curve.
@@ -64,14 +64,15 @@ impl Company {
         Ok(Self { members })
     }
 
-    /// What all have done so far.
+    /// Returns the sum of all counts so far.
     pub(crate) fn count(&self) -> Count {
         self.members.iter().fold(Count::default(), |sum, member| {
             sum.add(&member.count.lock().unwrap_or_else(PoisonError::into_inner))
         })
     }
 
-    /// Waits until `messages` are settled, or for `limit`; what was settled when, in seconds.
+    /// Waits until `messages` are settled, or for `limit`; returns the curve of messages settled
+    /// over seconds.
     pub(crate) async fn until(
         &self,
         messages: u64,
@@ -99,12 +100,12 @@ impl Company {
         }
     }
 
-    /// The processes' numbers.
+    /// Returns the processes' ids.
     pub(crate) fn ids(&self) -> Vec<u32> {
         self.members.iter().filter_map(|member| member.child.id()).collect()
     }
 
-    /// Tells all to stop and waits until they have; what they did.
+    /// Stops all processes, waits until they have ended, and returns their counts.
     pub(crate) async fn dismiss(self) -> anyhow::Result<Count> {
         let mut sum = Count::default();
         for member in self.members {

@@ -33,7 +33,7 @@ impl RawTxHandler for Nothing {
     }
 }
 
-/// Takes the time since the body was made.
+/// Measures the time since the body was made.
 struct Stopwatch(Arc<Tally>);
 
 impl RawHandler for Stopwatch {
@@ -66,7 +66,7 @@ pub(super) async fn drain(
     };
     let builder =
         Consumer::builder(url).options(options).on_settled(SettledListener::new(move |delivery| {
-            // Acks of a stream are said together, a little later.
+            // Acks of a stream are combined, and sent a little later.
             if matches!(delivery.outcome, Ok(SettleOutcome::Settled | SettleOutcome::Deferred)) {
                 settled.settle(1);
             }
@@ -90,7 +90,7 @@ pub(super) async fn pick_up(
         WakeUp::Polling => DoorbellMode::Off,
         WakeUp::Doorbell => DoorbellMode::Auto,
     };
-    // What sweeping asks of the server is a janitor's business and counted with it.
+    // The statements of sweeping belong to the janitor, and are counted with it.
     let options = ConsumerOptions { doorbell, sweep: false, ..ConsumerOptions::default() };
     let settled = Arc::clone(tally);
     Consumer::builder(url)

@@ -1,6 +1,6 @@
-//! Seed 001, as its source has it: under the group's lock a row of the group's log for each
-//! message, then the messages, then an UPDATE of each row. Its lock and its highest offset are in
-//! Redis; here they are the server's.
+//! Seed 001, as its source has it: under the group's lock it writes a row of the group's log for
+//! each message, then reads the messages, then runs an UPDATE of each row. Its lock and its highest
+//! offset are in Redis; here they are the server's.
 
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Error};
@@ -22,7 +22,7 @@ pub(super) async fn pull(conn: &mut Conn, batch: usize) -> Result<u64, Error> {
     Ok(log.len() as u64)
 }
 
-/// The offsets of the next messages, and their rows of the group's log.
+/// Returns the offsets of the next messages, and their rows of the group's log.
 async fn claim(conn: &mut Conn, batch: u64) -> Result<Vec<(u64, u64)>, Error> {
     let end: Option<u64> = conn
         .query_first("SELECT MAX(physics_offset) FROM bench_001_msg WHERE topic_name = 'bench'")

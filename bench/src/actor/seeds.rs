@@ -1,4 +1,4 @@
-//! The claimers of the articles that this product comes from, with only their syntax mended: each
+//! The claimers of the articles that led to this product, with only their syntax repaired: each
 //! claims by `CONNECTION_ID()`, reads back what it owns, and settles a whole batch at once, which
 //! is kinder to them than the row by row of their texts.
 
@@ -28,7 +28,7 @@ pub(super) async fn drain(
         match round(&mut conn, task).await.map_err(anyhow::Error::from) {
             Ok(0) => tokio::time::sleep(IDLE).await,
             Ok(settled) => tally.settle(settled),
-            // They say nothing of it; without another try they would end here.
+            // The articles do not mention conflicts; without a retry the claimer would end here.
             Err(error) if is_conflict(&error) => {
                 conn.query_drop("ROLLBACK").await?;
             }
@@ -71,7 +71,7 @@ async fn round(conn: &mut Conn, task: &DrainTask) -> Result<u64, Error> {
     Ok(ids.len() as u64)
 }
 
-/// What seed 004 warns of: everybody waits between the SELECT and the COMMIT.
+/// The SELECT that seed 004 warns of: every other session waits between the SELECT and the COMMIT.
 async fn select_for_update(conn: &mut Conn, batch: usize) -> Result<Vec<u32>, Error> {
     conn.query_drop("BEGIN").await?;
     let ids: Vec<u32> = conn

@@ -13,40 +13,40 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     settled: AtomicU64,
-    /// On the machine's monotonic clock, in nanoseconds, as all times here.
+    /// In nanoseconds on the machine's monotonic clock, as all times here.
     first: AtomicU64,
     last: AtomicU64,
     latencies: Mutex<Vec<u64>>,
 }
 
-/// What a process, or all of them, have done.
+/// The counts of a process, or of all processes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Count {
     /// Messages settled.
     pub(crate) settled: u64,
     first: u64,
     last: u64,
-    /// Nanoseconds.
+    /// In nanoseconds.
     latencies: Vec<u64>,
 }
 
 impl Tally {
-    /// Work begins; only the first time counts.
+    /// Records that work begins; only the first time counts.
     pub(crate) fn begin(&self) {
         if self.first.load(Ordering::Relaxed) == 0 {
-            // Whoever is first has the least time, give or take the time this takes.
+            // The first caller has the least time, give or take the time this takes.
             let _earlier =
                 self.first.compare_exchange(0, now(), Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 
-    /// So many messages are settled.
+    /// Counts this many messages as settled.
     pub(crate) fn settle(&self, messages: u64) {
         self.settled.fetch_add(messages, Ordering::Relaxed);
         self.last.fetch_max(now(), Ordering::Relaxed);
     }
 
-    /// A message was picked up that was enqueued at `sent`.
+    /// Records that a message was picked up that was enqueued at `sent`.
     pub(crate) fn picked_up(&self, sent: u64) {
         let latency = now().saturating_sub(sent);
         self.latencies.lock().unwrap_or_else(PoisonError::into_inner).push(latency);
@@ -63,7 +63,7 @@ impl Tally {
 }
 
 impl Count {
-    /// Together with those of another process.
+    /// Adds the counts of another process.
     pub(super) fn add(mut self, other: &Self) -> Self {
         self.settled += other.settled;
         self.first = match (self.first, other.first) {
@@ -75,12 +75,12 @@ impl Count {
         self
     }
 
-    /// From the first handler's start to the last message settled.
+    /// Returns the time from the first handler's start to the last message settled.
     pub(crate) fn time(&self) -> Option<Duration> {
         (self.settled > 0).then(|| Duration::from_nanos(self.last.saturating_sub(self.first)))
     }
 
-    /// The latencies.
+    /// Returns the latencies.
     pub(crate) fn latencies(&self) -> anyhow::Result<Histogram<u64>> {
         let mut histogram = Histogram::new(3)?;
         for latency in &self.latencies {
@@ -90,7 +90,7 @@ impl Count {
     }
 }
 
-/// Now, on the machine's monotonic clock, which all processes share; in nanoseconds.
+/// Returns the time on the machine's monotonic clock, which all processes share, in nanoseconds.
 pub(crate) fn now() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     let nanos = i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec);

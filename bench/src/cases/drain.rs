@@ -42,7 +42,7 @@ pub(super) fn by_thousands(scale: &Scale) -> Vec<Member> {
     ]
 }
 
-/// For each of some loads, the bare statements and our consumer.
+/// Returns, for each of some loads, the bare statements and our consumer.
 fn pairs(drains: impl IntoIterator<Item = (String, Drain)>) -> Vec<Member> {
     let pair = |(what, drain): (String, Drain)| {
         let reference = format!("{BARE}, {what}");
@@ -161,7 +161,7 @@ pub(super) fn backlogs(scale: &Scale) -> Vec<Member> {
 }
 
 fn timed(backlog: u64, beside: Beside) -> Load {
-    // 60 claims of 100 leave something of the smallest backlog.
+    // 60 claims of 100 do not empty the smallest backlog.
     Load::Backlog(Backlog { backlog, beside, batch: 100, claims: 60, body: BODY })
 }
 

@@ -22,7 +22,7 @@ pub(super) fn many(scale: &Scale) -> Vec<Member> {
     singly(scale, 32, [Some(0.9), Some(0.9), Some(0.7), Some(4.0)])
 }
 
-/// One message a send: plain, in a transaction, in a lane, by receipts, with their bars.
+/// One message per send: plain, in a transaction, in a lane, by receipts, with their bars.
 fn singly(scale: &Scale, connections: usize, bars: [Option<f64>; 4]) -> Vec<Member> {
     let time = Duration::from_secs(scale.seconds);
     let raw = |commit| {
@@ -62,7 +62,7 @@ fn enqueue(way: Way, connections: usize, batch: usize, time: Duration) -> Load {
     Load::Enqueue(Enqueue { way, connections, batch, body: BODY, searchable, trace, time })
 }
 
-/// What it costs that each message can be looked up.
+/// Measures the cost of making each message searchable.
 pub(super) fn searchable(scale: &Scale) -> Vec<Member> {
     let time = Duration::from_secs(scale.seconds);
     let ours = |way, connections, batch, searchable| {
@@ -84,7 +84,7 @@ pub(super) fn searchable(scale: &Scale) -> Vec<Member> {
     members
 }
 
-/// What it costs that messages leave a trace.
+/// Measures the cost of messages that leave a trace.
 pub(super) fn trace(scale: &Scale) -> Vec<Member> {
     let time = Duration::from_secs(scale.seconds);
     let ours = |way, connections, batch, trace| {
@@ -106,7 +106,7 @@ pub(super) fn trace(scale: &Scale) -> Vec<Member> {
     members
 }
 
-/// How long it takes to learn what became of a message.
+/// Measures how long it takes to find out what became of a message.
 pub(super) fn find(scale: &Scale) -> Vec<Member> {
     let backlog = if scale.extent == Extent::Quick { 20_000 } else { 1_000_000 };
     let one = |name: &str, searchable, asked, asks| {
@@ -120,7 +120,8 @@ pub(super) fn find(scale: &Scale) -> Vec<Member> {
     ]
 }
 
-/// The spill journal: what it costs unused, what goes into it, and how fast it is sent.
+/// Measures the spill journal: what it costs unused, how fast messages go into it, and how fast it
+/// is sent.
 pub(super) fn spill(scale: &Scale) -> Vec<Member> {
     const UNUSED: &str = "send_async, 32 tasks";
     let time = Duration::from_secs(scale.seconds);

@@ -1,4 +1,5 @@
-//! The cases of consumers with nothing to do, of what one takes, and of those who only look.
+//! The cases of consumers with nothing to do, of the memory that one takes, and of pages that only
+//! read.
 
 use std::time::Duration;
 
@@ -64,7 +65,8 @@ pub(super) fn memory(_scale: &Scale) -> Vec<Member> {
     vec![member.must(Name::Resident, Measure::Value, Side::AtMost(60.0))]
 }
 
-/// The console: its pages beside a backlog, and what they cost the server while they are open.
+/// Measures the console: its pages beside a backlog, and what they cost the server while they are
+/// open.
 pub(super) fn console(scale: &Scale) -> Vec<Member> {
     const ONE: &str = "1 viewer, of a group";
     let (backlog, others, word, asks, time) = match scale.extent {

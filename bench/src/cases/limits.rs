@@ -1,4 +1,4 @@
-//! The case of topics whose claims are bounded.
+//! The case of topics with limits on their claims.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -17,7 +17,7 @@ const MANY: u32 = 5_000;
 /// So few that most messages wait for their key.
 const FEW: u32 = 8;
 
-/// More messages than one look of a claim takes in, and fewer than all looks of one.
+/// More messages than one look of a claim covers, and fewer than all looks of one claim.
 const BLOCKED: u64 = 10_000;
 
 pub(super) fn members(scale: &Scale) -> Vec<Member> {
@@ -25,7 +25,7 @@ pub(super) fn members(scale: &Scale) -> Vec<Member> {
     let load = |limits: Limits| Limited { drain, limits, keys: at_least_one(MANY), blocked: 0 };
     let running = |n: u32| Limits { max_running: NonZeroU32::new(n), ..Limits::default() };
     let per_key = Limits { max_running_per_key: NonZeroU32::new(1), ..Limits::default() };
-    // A hundred times what is done.
+    // A hundred times the actual rate.
     let rate = Rate::new(at_least_one(1_000_000), Duration::from_secs(1)).ok();
     let few = Limited {
         drain: Drain { backlog: scale.backlog / 40, limit: Duration::from_secs(20), ..drain },
@@ -35,7 +35,7 @@ pub(super) fn members(scale: &Scale) -> Vec<Member> {
     let limited = |name: &str, load: Limited| Member::new(name, Load::Limited(load)).against(FREE);
     vec![
         Member::new(FREE, Load::Limited(load(Limits::default()))),
-        // As many as four processes have handlers, and twice what one has.
+        // As many as four processes have handlers, and then half as many.
         limited("at most 64 at once", load(running(64))),
         limited("at most 32 at once", load(running(32))),
         limited("one of a key, 5,000 keys", load(per_key)),

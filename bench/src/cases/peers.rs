@@ -7,7 +7,7 @@ use super::{BASE, BODY};
 use crate::case::Member;
 use crate::load::{Drain, Load, Peer, PeerDrain};
 
-/// Messages before the start: what the peers were measured with elsewhere too.
+/// Messages before the start: as many as the peers were measured with elsewhere.
 const BACKLOG: u64 = 50_000;
 
 pub(super) fn members(programs: &[(&'static str, PathBuf)]) -> Vec<Member> {
@@ -18,7 +18,7 @@ pub(super) fn members(programs: &[(&'static str, PathBuf)]) -> Vec<Member> {
             peer,
             backlog: BACKLOG,
             body: BODY,
-            // More only end each other (bench/peers/README.md).
+            // More consumers deadlock and end each other (bench/peers/README.md).
             consumers: 1,
             limit: Duration::from_secs(20),
         };

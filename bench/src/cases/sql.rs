@@ -4,8 +4,8 @@ use super::BASE;
 use crate::case::{Extent, Member, Scale};
 use crate::load::{Claimer, Drain, Load};
 
-/// Sessions and batches with the share of the backlog that they drain: one that a session by SQL
-/// is through with in seconds, and the same for those it is compared with.
+/// Sessions and batches with the share of the backlog that they drain: a share that a session by
+/// SQL finishes in seconds, and the same for the loads it is compared with.
 const QUICK: &[(usize, usize, u64)] = &[(4, 1, 200), (4, 100, 20)];
 const FULL: &[(usize, usize, u64)] =
     &[(1, 1, 200), (1, 10, 80), (1, 100, 20), (4, 1, 200), (4, 10, 80), (4, 100, 20)];
@@ -22,7 +22,7 @@ pub(super) fn drain(scale: &Scale) -> Vec<Member> {
 }
 
 /// The bare statements, our consumer, and the calls: a settle for each delivery, which commits by
-/// itself, and one for all of a claim.
+/// itself, and one settle for all deliveries of a claim.
 fn beside(drain: Drain) -> Vec<Member> {
     let what = format!("{} × batch {}", drain.consumers, drain.batch);
     let reference = format!("bare claim + settle, {what}");
@@ -40,7 +40,8 @@ fn beside(drain: Drain) -> Vec<Member> {
     members
 }
 
-/// Acks in a transaction of the caller's, where the work would be: one each, and one for a claim.
+/// Acks in the caller's transaction, where its work would be: one transaction for each ack, and one
+/// for a claim.
 fn effects(drain: Drain) -> [Member; 3] {
     let reference = "consumer, transactional handlers";
     let calls = |name: &str, claimer| Member::new(name, by(claimer, drain)).against(reference);

@@ -60,7 +60,7 @@ pub(super) fn groups(scale: &Scale) -> Vec<Member> {
     let broadcast = |members| read(1000, members, Readers::Broadcast, true);
     let thousand = "one group, batch 1000";
     let ems = "seed 001 (EMS), one group";
-    // It claims ten at a time unless told otherwise.
+    // It claims ten at a time by default.
     let limit = Duration::from_secs(20);
     let naive =
         Drain { by: Claimer::Seed001, batch: 10, backlog: scale.backlog / 2, limit, ..BASE };
@@ -79,7 +79,7 @@ pub(super) fn groups(scale: &Scale) -> Vec<Member> {
     ]
 }
 
-/// Neither may depend on the length of the log.
+/// Neither a reset nor a lag may depend on the length of the log.
 pub(super) fn standing(scale: &Scale) -> Vec<Member> {
     let log = match scale.extent {
         Extent::Quick => 50_000,

@@ -1,4 +1,4 @@
-//! Claims behind a backlog, timed one by one: whether they cost more the more there is.
+//! Claims behind a backlog, timed one by one: whether a larger backlog makes them slower.
 
 use std::time::{Duration, Instant};
 
@@ -15,13 +15,13 @@ use crate::figure::{Name, Sample, quantile, rate};
 /// Claims before the first that is timed: statements are prepared, the first pages read.
 const WARM_UP: usize = 20;
 
-/// How long the server may take to write what a fill has left.
+/// How long the server may take to write what a fill left in memory.
 const FLUSH_LIMIT: Duration = Duration::from_secs(300);
 
 /// Pages of 16 KiB that do not count.
 const FEW_PAGES: u64 = 500;
 
-/// Settings by which the server writes at once, as fast as it can.
+/// Settings that make the server write at once, as fast as it can.
 const FLUSHING: [(&str, u32); 4] = [
     ("innodb_io_capacity_max", 40_000),
     ("innodb_io_capacity", 20_000),
@@ -29,7 +29,7 @@ const FLUSHING: [(&str, u32); 4] = [
     ("innodb_max_dirty_pages_pct", 0),
 ];
 
-/// So many rows are copied in one statement.
+/// How many rows one statement copies.
 const COPY: u64 = 20_000;
 
 pub(super) async fn run(arena: &Arena, backlog: Backlog) -> anyhow::Result<Sample> {
@@ -58,8 +58,8 @@ pub(super) async fn run(arena: &Arena, backlog: Backlog) -> anyhow::Result<Sampl
     Ok(Sample::of([quantile(Name::P99, &times), quantile(Name::P50, &times), rate]))
 }
 
-/// Has the server write what the fill has left in memory: behind ten million rows it would be busy
-/// with that for minutes, whoever claims (2.7 times the median).
+/// Makes the server write what the fill has left in memory. Behind ten million rows it would be
+/// busy with that for minutes, whatever claims (2.7 times the median).
 pub(super) async fn flush(arena: &Arena) -> anyhow::Result<()> {
     let mut conn = arena.raw().await?;
     let mut usual = Vec::new();
@@ -83,7 +83,7 @@ pub(super) async fn flush(arena: &Arena) -> anyhow::Result<()> {
 }
 
 /// Fills the topic. Large backlogs are copied within the server: sending them would take longer
-/// than the rest.
+/// than everything else.
 pub(super) async fn pile(arena: &Arena, backlog: u64, body: usize) -> anyhow::Result<()> {
     let sent = backlog.min(COPY);
     arena.fill(Claimer::Consumer, sent, body).await?;
@@ -92,7 +92,7 @@ pub(super) async fn pile(arena: &Arena, backlog: u64, body: usize) -> anyhow::Re
     copy(arena, insert, backlog - sent).await
 }
 
-/// Puts copies of the topic's messages into another table.
+/// Copies the topic's messages into another table.
 pub(super) async fn beside(arena: &Arena, beside: Beside) -> anyhow::Result<()> {
     let (table, columns, values, rows) = match beside {
         Beside::Nothing => return Ok(()),

@@ -1,4 +1,4 @@
-//! `CALL queue_enqueue` in a loop, by the bare driver, prepared: as any language does it.
+//! `CALL queue_enqueue` in a loop, by the bare driver, prepared: as in any language.
 
 use std::time::Instant;
 

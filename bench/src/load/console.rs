@@ -1,5 +1,4 @@
-//! The console before a backlog: how long its pages take, and what those that are left open cost
-//! the server.
+//! The console in front of a backlog: how long its pages take, and what open pages cost the server.
 
 use std::io::Write;
 use std::process::Command;
@@ -36,7 +35,7 @@ const LIVE: [&str; 9] = [
     "/janitor",
 ];
 
-/// Those that are read when somebody asks for them.
+/// The pages that are read when a user requests them.
 const ASKED: [&str; 9] = [
     "/messages",
     "/messages?topic=bench&state=ready",
@@ -52,8 +51,7 @@ const ASKED: [&str; 9] = [
 /// How long the first look at the server may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The options for a proxy on this machine that signs users in. The file with its secret comes on
-/// top.
+/// The options for a proxy on this machine that signs users in. The file with its secret is added.
 const SIGNED_IN_BY_A_PROXY: [&str; 6] = [
     "--trusted-proxy",
     "127.0.0.1",
@@ -66,14 +64,15 @@ const SIGNED_IN_BY_A_PROXY: [&str; 6] = [
 /// The secret that the proxy sends with each request.
 const PROXY_SECRET: &str = "the benchmark is the proxy";
 
-/// The console, and somebody whom its proxy has signed in.
+/// The console, and a user whom its proxy has signed in.
 struct Console {
     client: Client,
     program: Program,
 }
 
 impl Console {
-    /// Starts the program that was built beside this one, and waits for its first look.
+    /// Starts the program that was built beside this one, and waits for its first look at the
+    /// server.
     async fn start(arena: &Arena) -> anyhow::Result<Self> {
         stream(arena).await?;
         let program = std::env::current_exe().context("Cannot find this program again")?;
@@ -82,9 +81,9 @@ impl Console {
         secret.write_all(PROXY_SECRET.as_bytes()).context("Cannot write the proxy's secret")?;
         let file = secret.path().to_str().context("The directory's name is no text")?;
         let options = [&SIGNED_IN_BY_A_PROXY[..], &["--proxy-secret-file", file]].concat();
-        // The console has read the secret once it serves, so the file may be removed then.
+        // The console has read the secret once it serves, so the file may then be removed.
         let program = Program::start(&mut command, arena.url(), &options).await;
-        // One of them may have been chosen already.
+        // A provider may already be installed.
         drop(rustls::crypto::ring::default_provider().install_default());
         let client = Client::builder().no_proxy().build()?;
         let console = Self { client, program };
@@ -107,7 +106,7 @@ impl Console {
         Ok(self.get(path).await?.text().await?)
     }
 
-    /// Has a page open until `end`, as a browser does: it is read again after each look.
+    /// Keeps a page open until `end`, as a browser does: it is read again after each look.
     async fn view(&self, path: &str, end: Instant) -> anyhow::Result<()> {
         self.text(path).await?;
         let mut looks = self.get("/api/v1/live").await?;
@@ -121,7 +120,7 @@ impl Console {
     }
 }
 
-/// A stream with a group, for their pages.
+/// Creates a stream with a group, for their pages.
 async fn stream(arena: &Arena) -> anyhow::Result<()> {
     let mut conn = connect(arena.url(), SessionKind::Plain).await?;
     let (log, group) = (TopicName::new("bench-log")?, TopicName::new("bench-log@bench")?);
@@ -155,7 +154,7 @@ pub(super) async fn pages(arena: &Arena, load: Pages) -> anyhow::Result<Sample> 
     Ok(Sample::of([quantile(Name::P50, &times), quantile(Name::P99, &times)]))
 }
 
-/// Counts the statements that the server is sent while pages are open.
+/// Counts the statements that the server receives while pages are open.
 pub(super) async fn viewers(arena: &Arena, load: Viewers) -> anyhow::Result<Sample> {
     backlog::pile(arena, load.backlog, load.body).await?;
     let console = Console::start(arena).await?;

@@ -1,5 +1,5 @@
-//! Delayed messages that fall due one by one, beside many that do not: how late each becomes
-//! ready, and what the waiting costs.
+//! Delayed messages that fall due one by one, beside many that do not: how late each becomes ready,
+//! and what the waiting costs.
 
 use std::time::Duration;
 
@@ -18,20 +18,20 @@ use crate::arena::{Arena, bytes};
 use crate::figure::{Figure, Name, Sample, count, quantile};
 use crate::process;
 
-/// So many rows are copied in one statement.
+/// How many rows one statement copies.
 const COPY: u64 = 20_000;
 
-/// Far enough.
+/// Later than any load ends.
 const FAR: Duration = Duration::from_secs(7200);
 
-/// How long before the first message is due, so that the janitor sweeps by then and has been
-/// watched with nothing to do.
+/// How long before the first message is due: by then the janitor sweeps and was measured with
+/// nothing to do.
 const START: Duration = Duration::from_secs(4);
 
-/// How often it is looked whether something has become ready.
+/// How often the load checks whether a message has become ready.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// How long after the last message was due it may take.
+/// How long after the last message was due the load may take.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// The server's clock, in microseconds.
@@ -50,7 +50,7 @@ pub(super) async fn run(arena: &Arena, delays: Delays) -> anyhow::Result<Sample>
     Ok(Sample::of([p50, p99, statements, cpu]))
 }
 
-/// Messages that are due in hours; most are copied within the server.
+/// Adds messages that are due in hours; most are copied within the server.
 async fn fill(arena: &Arena, conn: &mut Conn, delays: Delays) -> anyhow::Result<()> {
     const CARRIED: &str = "topic_id, priority, msg_id, delivery_no, failures, crashes, suspicions, \
          enqueued_at, body";
@@ -76,7 +76,7 @@ async fn enqueue(arena: &Arena, messages: Vec<NewMessage>) -> anyhow::Result<()>
     Ok(())
 }
 
-/// Messages that fall due at the rate, soon; each has its moment as its business id.
+/// Adds messages that soon fall due at the rate; the business id of each is its due time.
 async fn schedule(arena: &Arena, conn: &mut Conn, delays: Delays) -> anyhow::Result<u64> {
     let messages = u64::from(delays.rate) * delays.time.as_secs();
     let now: Option<i64> = conn.query_first(format!("SELECT {NOW}")).await?;
@@ -91,7 +91,7 @@ async fn schedule(arena: &Arena, conn: &mut Conn, delays: Delays) -> anyhow::Res
     Ok(messages)
 }
 
-/// Looks all the time, from outside, and takes each message's lateness by the server's clock.
+/// Keeps checking from outside, and measures each message's lateness by the server's clock.
 async fn watch(
     arena: &Arena,
     conn: &mut Conn,
@@ -118,7 +118,7 @@ async fn watch(
     Ok(times)
 }
 
-/// What the server is asked, and what the sweeper takes of a core, while nothing is due.
+/// Measures the statements of the server and the sweeper's share of a core while nothing is due.
 async fn idle(arena: &Arena, company: &Company, time: Duration) -> anyhow::Result<[Figure; 2]> {
     let cpu = || {
         let ids = company.ids().into_iter();

@@ -1,4 +1,4 @@
-//! A backlog that processes empty.
+//! A backlog that processes drain.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub(super) async fn run(arena: &Arena, drain: Drain) -> anyhow::Result<Sample> {
     Ok(Sample { figures: vec![rate(count.settled, time)], curve })
 }
 
-/// The processes, started at once.
+/// Starts the processes together.
 pub(super) async fn muster(arena: &Arena, drain: Drain) -> anyhow::Result<Company> {
     let share = drain.backlog.div_ceil(drain.consumers as u64);
     let tasks = (0..drain.consumers as u64).map(|n| {
@@ -37,8 +37,8 @@ pub(super) async fn muster(arena: &Arena, drain: Drain) -> anyhow::Result<Compan
     Company::muster(arena.url(), tasks).await
 }
 
-/// A transaction that sees the database as it is now: what is deleted from here on stays in the
-/// tables until it ends.
+/// Opens a transaction with a snapshot of now: what is deleted from here on stays in the tables
+/// until it ends.
 async fn hold_purge(arena: &Arena) -> anyhow::Result<Conn> {
     let mut conn = arena.raw().await?;
     conn.query_drop("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ").await?;

@@ -46,7 +46,7 @@ async fn in_lanes(arena: &Arena, enqueue: Enqueue) -> anyhow::Result<Sample> {
     let lanes = lanes.context("A load needs a connection")?;
     let options = ProducerOptions { lanes, ..ProducerOptions::default() };
     let producer = Producer::connect(arena.url().clone(), options).await?;
-    // Each lane opens with its first batch, which is no part of what is measured.
+    // Each lane opens with its first batch, which is not part of the measurement.
     let open = (0..enqueue.connections).map(|_| send(&producer, arena, enqueue));
     try_join_all(open).await?;
     let start = Instant::now();
@@ -134,7 +134,7 @@ async fn until(
     let mut messages = 0;
     while start.elapsed() < enqueue.time {
         let batch = batch(enqueue);
-        // The caller's own transaction, as the caller's own code makes it.
+        // The caller's transaction, as the caller's code makes it.
         if enqueue.way != Way::Plain {
             conn.batch_execute("BEGIN").await?;
         }

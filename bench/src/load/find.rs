@@ -1,4 +1,4 @@
-//! What became of a message, asked again and again beside a backlog.
+//! Finding out what became of a message, repeatedly, beside a backlog.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use super::{Asked, Claimer, Find};
 use crate::arena::Arena;
 use crate::figure::{Name, Sample, quantile};
 
-/// For how long messages can be looked up.
+/// How long messages can be looked up.
 const KEPT: Duration = Duration::from_secs(3600);
 
 pub(super) async fn run(arena: &Arena, load: Find) -> anyhow::Result<Sample> {

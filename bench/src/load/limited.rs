@@ -1,5 +1,5 @@
-//! A backlog of keys that processes empty under limits of claims: how fast, and how much the server
-//! reads for it.
+//! A backlog of messages with keys that processes drain under limits of claims: how fast, and how
+//! much the server reads for it.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -13,20 +13,20 @@ use super::{Drain, drain};
 use crate::arena::Arena;
 use crate::figure::{Figure, Name, Sample, count, rate};
 
-/// The keys that are full where there are such.
+/// How many keys are full, where some are.
 const FULL: u32 = 4;
 
-/// Processes that empty a backlog of keys.
+/// Processes that drain a backlog of messages with keys.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct Limited {
     /// The processes and the backlog.
     pub(crate) drain: Drain,
-    /// What bounds the claims of all of them.
+    /// The limits of the claims of all of them.
     pub(crate) limits: Limits,
     /// How many keys the messages have, in turn.
     pub(crate) keys: NonZeroU32,
-    /// Messages before the backlog that nobody can claim: of four keys, of each of which somebody
-    /// else handles one all the time.
+    /// Messages before the backlog that no consumer can claim: they have four keys, and another
+    /// worker handles one message of each all the time.
     pub(crate) blocked: u64,
 }
 
@@ -56,7 +56,8 @@ async fn drain_within(arena: &Arena, load: Limited) -> anyhow::Result<Sample> {
     Ok(Sample { figures: vec![rate(done.settled, time), walked], curve })
 }
 
-/// Fills what nobody can claim, and has a worker of this process hold one message of each key.
+/// Adds the messages that no consumer can claim, and has a worker of this process hold one message
+/// of each key.
 async fn block(arena: &Arena, load: Limited) -> anyhow::Result<Worker> {
     let key = |n: u64| Some(format!("full-{}", n % u64::from(FULL)));
     arena.fill_queue(load.blocked + u64::from(FULL), load.drain.body, &key).await?;

@@ -1,4 +1,4 @@
-//! The memory of a consumer that drains a backlog: whether it stays as it is.
+//! The memory of a consumer that drains a backlog: whether it stays constant.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Another queue's backlog, emptied by its own program: a package beside this one, with a lock file
-//! of its own.
+//! Another queue's backlog, drained by its own program: a package beside this one, with a separate
+//! lock file.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -12,7 +12,7 @@ use super::PeerDrain;
 use crate::arena::Arena;
 use crate::figure::{Figure, Name, Sample, count};
 
-/// A queue that others have built on MySQL.
+/// Another queue on MySQL.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Peer {
     /// Its name.
@@ -22,7 +22,7 @@ pub(crate) struct Peer {
     pub(crate) program: PathBuf,
 }
 
-/// What its program says at the end.
+/// The final output of its program.
 #[derive(Debug, Deserialize)]
 struct Said {
     handled: u64,
@@ -47,7 +47,7 @@ pub(super) async fn run(arena: &Arena, drain: &PeerDrain) -> anyhow::Result<Samp
     }]))
 }
 
-/// The last line that the program says.
+/// Runs the program, and returns its last line of output.
 async fn call(arena: &Arena, peer: &Peer, arguments: &[&str]) -> anyhow::Result<String> {
     let output = Command::new(&peer.program)
         .args(["--url", arena.url().expose()])

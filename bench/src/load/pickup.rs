@@ -1,4 +1,4 @@
-//! Messages that come one by one to consumers with nothing to do: how long they lie, and what the
+//! Messages that come one by one to consumers with nothing to do: how long they wait, and what the
 //! waiting costs the server.
 
 use std::num::NonZeroU32;
@@ -26,7 +26,7 @@ const START: Duration = Duration::from_secs(30);
 /// back through the log.
 const LISTEN: Duration = Duration::from_secs(8);
 
-/// How long after the last message it may take.
+/// How long after the last message the load may take.
 const LIMIT: Duration = Duration::from_secs(30);
 
 pub(super) async fn run(arena: &Arena, pickup: Pickup) -> anyhow::Result<Sample> {
@@ -58,7 +58,7 @@ pub(super) async fn run(arena: &Arena, pickup: Pickup) -> anyhow::Result<Sample>
     Ok(Sample { figures, curve: shares(&times) })
 }
 
-/// Milliseconds, and the percentage of messages picked up by then.
+/// Returns milliseconds, and the percentage of messages picked up by then.
 fn shares(times: &Histogram<u64>) -> Vec<(f64, f64)> {
     (0..=100u32)
         .map(|percent| {
@@ -68,14 +68,14 @@ fn shares(times: &Histogram<u64>) -> Vec<(f64, f64)> {
         .collect()
 }
 
-/// A message that says when it was sent; 0 says that its time does not count.
+/// Returns a message with the time it was sent at; 0 means that its time does not count.
 fn message(sent: u64) -> NewMessage {
     let mut body = bytes(BODY);
     body.iter_mut().zip(sent.to_be_bytes()).for_each(|(byte, of)| *byte = of);
     NewMessage::new(body)
 }
 
-/// Waits until every consumer is registered, and sends what warms everything up.
+/// Waits until every consumer is registered, and sends messages to warm everything up.
 async fn settle_in(
     arena: &Arena,
     company: &Company,
@@ -101,7 +101,8 @@ async fn settle_in(
     Ok(())
 }
 
-/// What the server is asked, and what the first consumer takes of a core, while nothing comes.
+/// Measures the statements of the server and the first consumer's share of a core while no message
+/// comes.
 async fn idle(
     arena: &Arena,
     company: &Company,
@@ -112,7 +113,7 @@ async fn idle(
     let (before, used, start) = (arena.statements().await?, cpu(first)?, Instant::now());
     tokio::time::sleep(pickup.idle).await;
     let (after, used_after, time) = (arena.statements().await?, cpu(first)?, start.elapsed());
-    // The count's own statements: what its connection says on being made, and itself.
+    // The measurement's own statements: those that open its connection, and the query itself.
     let own = arena.statements().await? - after;
     let asked = count((after - before).saturating_sub(own)) / time.as_secs_f64();
     let share = (used_after - used).as_secs_f64() / time.as_secs_f64() * 100.0;
@@ -120,7 +121,7 @@ async fn idle(
 }
 
 impl WakeUp {
-    /// As a row says it.
+    /// Returns its name for a row.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Polling => "polling",

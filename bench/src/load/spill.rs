@@ -1,4 +1,4 @@
-//! A producer with a spill journal, behind a proxy that takes the server away.
+//! A producer with a spill journal, behind a proxy that cuts the server off.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use crate::arena::{Arena, bytes};
 use crate::figure::{Sample, rate};
 
 pub(super) async fn run(arena: &Arena, enqueue: Enqueue) -> anyhow::Result<Sample> {
-    // Where the server has its data too, so that a sync costs both the same.
+    // On the disk of the server's data, so that a sync costs both the same.
     let program = std::env::current_exe().context("Cannot find the benchmark's own program")?;
     let beside = program.parent().context("a program is in a folder")?;
     let folder = tempfile::tempdir_in(beside).context("Cannot make a directory")?;

@@ -1,5 +1,5 @@
-//! Messages that come and go at the same time, for so long that what the server puts off (purging,
-//! flushing) comes due.
+//! Messages that come and go at the same time, for so long that work which the server defers
+//! (purging, flushing) comes due.
 
 use std::num::NonZeroU32;
 
@@ -11,7 +11,8 @@ use super::{Steady, drain};
 use crate::arena::{Arena, bytes};
 use crate::figure::{Figure, Name, Sample, count};
 
-/// The producer waits while more than this is on its way, so that both sides set the pace.
+/// The producer waits while more messages than this are in the queue, so that both sides set the
+/// pace.
 const AHEAD: u64 = 20_000;
 
 /// Windows whose rates are compared.
@@ -42,7 +43,7 @@ pub(super) async fn run(arena: &Arena, steady: Steady) -> anyhow::Result<Sample>
     producer.close().await;
     company.until(sent, steady.drain.limit).await?;
     company.dismiss().await?;
-    // The first window has the start in it.
+    // The first window includes the start.
     let rates: Vec<f64> = windows.into_iter().skip(1).collect();
     let whole = rates.iter().sum::<f64>() / count(rates.len().max(1) as u64);
     let last = rates.iter().rev().take(rates.len().div_ceil(4)).copied();

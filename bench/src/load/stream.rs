@@ -1,4 +1,4 @@
-//! Streams: the sequencer by itself, producers, and groups that read a log.
+//! Streams: the sequencer alone, producers, and groups that read a log.
 
 mod standing;
 
@@ -26,7 +26,7 @@ use crate::actor::{Company, DrainTask, Task};
 use crate::arena::{Arena, bytes};
 use crate::figure::{Sample, rate};
 
-/// Messages of one statement of the filling.
+/// Messages per statement of the filling.
 const FILL_ROWS: u64 = 1000;
 
 /// The sequencer, alone with a full inbox.
@@ -45,35 +45,35 @@ pub(crate) struct Sequencing {
 /// Producers of a stream, until everything they sent has its offset.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct Appending {
-    /// Lanes of the producer, each with a batch under way.
+    /// Lanes of the producer, each with a batch in flight.
     pub(crate) lanes: usize,
-    /// Messages of one send.
+    /// Messages per send.
     pub(crate) batch: usize,
     /// Partitions of the stream.
     pub(crate) partitions: u32,
     /// Bytes of a body.
     pub(crate) body: usize,
-    /// For how long they send.
+    /// How long they send.
     #[serde(serialize_with = "super::seconds")]
     pub(crate) time: Duration,
 }
 
-/// Who reads a log.
+/// The readers of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Readers {
-    /// So many groups, whose members share the messages.
+    /// This many groups, whose members share the messages.
     Groups(u32),
-    /// One broadcast group, each of whose members reads all of them.
+    /// One broadcast group, each of whose members reads all messages.
     Broadcast,
 }
 
 /// Groups that read a log from its beginning.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct Reading {
-    /// Members of each group, and their batches. The backlog is the log's.
+    /// Members of each group, and their batches. Its backlog is the length of the log.
     pub(crate) drain: Drain,
-    /// Which groups.
+    /// The groups.
     pub(crate) readers: Readers,
     /// Partitions of the stream.
     pub(crate) partitions: u32,
@@ -102,7 +102,7 @@ pub(super) async fn appending(arena: &Arena, load: Appending) -> anyhow::Result<
         let batch = (0..load.batch).map(|_| NewMessage::new(bytes(load.body))).collect();
         producer.send_all(&stream.name, batch).await.map(|_| load.batch as u64)
     };
-    // Each lane opens with its first batch, which is no part of what is measured.
+    // Each lane opens with its first batch, which is not part of the measurement.
     try_join_all((0..load.lanes).map(|_| send())).await?;
     sequence_all(&mut conn, &stream, 1000).await?;
     let start = Instant::now();
@@ -160,7 +160,7 @@ pub(super) async fn reading(arena: &Arena, load: Reading) -> anyhow::Result<Samp
     Ok(Sample { figures: vec![rate(count.settled, time)], curve })
 }
 
-/// A stream whose inbox has so many messages.
+/// Creates a stream whose inbox has this many messages.
 async fn fill(
     conn: &mut AsyncMysqlConnection,
     messages: u64,
@@ -180,7 +180,7 @@ async fn fill(
     Ok(stream)
 }
 
-/// Fills the log past the inbox.
+/// Fills the log directly, past the inbox.
 async fn append_all(
     conn: &mut AsyncMysqlConnection,
     stream: &Topic,
@@ -217,7 +217,7 @@ async fn sequence_all(
     }
 }
 
-/// Leaves no stream of an earlier load.
+/// Removes every stream of an earlier load.
 pub(super) async fn clear(conn: &mut mysql_async::Conn) -> anyhow::Result<()> {
     for table in ["queue_log", "queue_partition", "queue_cursor", "queue_range", "queue_passed"] {
         conn.query_drop(format!("TRUNCATE TABLE {table}")).await?;

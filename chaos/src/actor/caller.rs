@@ -1,5 +1,5 @@
-//! A consumer without the library: it claims and settles by the SQL contract, as one in any
-//! language does, and writes down what it handles.
+//! A consumer without the library: it claims and settles by the SQL contract, as a consumer in any
+//! language does, and records what it handles.
 
 use std::process::ExitCode;
 use std::slice;
@@ -24,7 +24,7 @@ use crate::task::{Ending, Task};
 pub(crate) struct CallerArgs {
     #[command(flatten)]
     identity: Identity,
-    /// Of which topics: all are asked before what is claimed of them is handled.
+    /// The topics: it claims from all of them before it handles what it claimed.
     #[arg(long = "topic", required = true)]
     topics: Vec<TopicName>,
     #[command(flatten)]
@@ -33,21 +33,23 @@ pub(crate) struct CallerArgs {
     service: ServiceArgs,
 }
 
-/// The lease of the library's workers, too.
+/// With the same lease as the library's workers.
 const CLAIM: &str = "CALL queue_claim(?, 4, 10)";
 
-/// How long it waits before it asks again, or for a server that is away.
+/// How long it waits before it claims again, or for a server that is away.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How long a statement may take: longer than the lease, by whose end the server has let go.
+/// How long a statement may take: longer than the lease, at whose end the server has dropped the
+/// session.
 const DEADLINE: Duration = Duration::from_secs(15);
 
-/// `queue_settle`: another consumer has it.
+/// `queue_settle`: another consumer has the message.
 const FENCED: u16 = 31015;
 
-/// The first number of the calls' own refusals. What is below is the server's: a lock wait, a
-/// deadlock, a KILL, a server that takes no writes. It says nothing of the delivery, which stays
-/// the session's own until it is settled: so the whole is done again, for as long as it takes.
+/// The first error number of the calls' own refusals. Lower numbers are the server's: a lock wait,
+/// a deadlock, a KILL, a server that takes no writes. They say nothing about the delivery, which
+/// stays the session's own until it is settled; so the whole is done again, for as long as it
+/// takes.
 const REFUSALS: u16 = 31_001;
 
 /// `queue_settle`: an ack whose work may have been undone.
@@ -96,10 +98,10 @@ async fn consume(
 /// Why a statement failed.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
-    /// The server says no; the session is as good as before.
+    /// The server refused; the session is still good.
     #[error("error {0}")]
     Refused(u16),
-    /// The session is gone, or says nothing any more.
+    /// The session is gone, or no longer answers.
     #[error("{0}")]
     Lost(String),
 }
@@ -147,12 +149,12 @@ impl Session<'_> {
     ) -> Result<Vec<Row>, Failure> {
         let answer = async {
             match values.into() {
-                // MySQL prepares no START TRANSACTION.
+                // MySQL cannot prepare START TRANSACTION.
                 Params::Empty => self.conn.query(sql).await,
                 values => self.conn.exec(sql, values).await,
             }
         };
-        // After its deadline the session is not used again.
+        // After a timeout the session is not used again.
         match tokio::time::timeout(DEADLINE, answer).await {
             Ok(Ok(rows)) => Ok(rows),
             Ok(Err(Error::Server(error))) => Err(Failure::Refused(error.code)),
@@ -161,8 +163,8 @@ impl Session<'_> {
         }
     }
 
-    /// By turns; once more of those that had nothing, or failed, if it holds something of others by
-    /// then: that stays its own.
+    /// Claims from the topics in turn. If it then holds messages, it claims once more from the
+    /// topics that had none or failed: what it already holds stays its own.
     async fn claim_of_all(&mut self, topics: &[TopicName]) -> Result<Vec<Row>, Failure> {
         let (mut rows, mut without) = (Vec::new(), Vec::new());
         for topic in topics {
@@ -187,7 +189,7 @@ impl Session<'_> {
         }
     }
 
-    /// What asks to be put off by itself, and the rest in one transaction.
+    /// Handles messages to be put off one by one, and the rest in one transaction.
     async fn handle(&mut self, claimed: Vec<Claimed>) -> anyhow::Result<()> {
         let (put_off, booked): (Vec<_>, Vec<_>) =
             claimed.into_iter().partition(Claimed::is_to_be_put_off);
@@ -200,7 +202,7 @@ impl Session<'_> {
             self.begin(claimed)?;
         }
         match self.book(&booked).await {
-            // One of them is another's now, so none of them was settled.
+            // One of them now belongs to another consumer, so none of them was settled.
             Err(Failure::Refused(FENCED)) if booked.len() > 1 => {
                 for claimed in booked.chunks(1) {
                     let outcome = self.book(claimed).await;
@@ -217,7 +219,7 @@ impl Session<'_> {
         Ok(self.record.note(&Event::Start { share, delivery_no, place: None })?)
     }
 
-    /// Writes down what became of them.
+    /// Records what became of them.
     fn end(
         &self,
         claimed: &[Claimed],
@@ -239,7 +241,7 @@ impl Session<'_> {
         }
     }
 
-    /// The effects and their acks in one transaction, again and again until nothing is in its way.
+    /// Commits the effects and their acks in one transaction, and repeats it until it succeeds.
     async fn book(&mut self, claimed: &[Claimed]) -> Result<(), Failure> {
         if claimed.is_empty() {
             return Ok(());
@@ -273,7 +275,7 @@ impl Session<'_> {
         self.say("COMMIT", ()).await.map(drop)
     }
 
-    /// What the task asks for at the first try.
+    /// Does what the task asks for at the first try.
     async fn put_off(&mut self, claimed: &Claimed) -> Result<(), Failure> {
         let Claimed { share, delivery_no, .. } = *claimed;
         let (verdict, delay, ended) = match claimed.task.ending {

@@ -1,4 +1,4 @@
-//! A consumer that writes down what it handles and what it was told of each settlement.
+//! A consumer that records what it handles and the answer to each settlement.
 
 use std::collections::HashSet;
 use std::process::ExitCode;
@@ -29,13 +29,13 @@ use crate::task::{Ending, Task};
 pub(crate) struct RecorderArgs {
     #[command(flatten)]
     identity: Identity,
-    /// Which (repeatable).
+    /// The topics to handle (repeatable).
     #[arg(long = "topic", required = true)]
     topics: Vec<TopicName>,
     /// Messages of each topic handled at once.
     #[arg(long)]
     concurrency: usize,
-    /// The member of the broadcast group that it is, if that is among them.
+    /// The member of the broadcast group that this consumer is, if the group is among its topics.
     #[arg(id = "broadcast_member", long = "broadcast-member")]
     member: Option<Group>,
     #[command(flatten)]
@@ -59,7 +59,7 @@ pub(crate) async fn run(args: RecorderArgs) -> anyhow::Result<ExitCode> {
     endpoint::serve(args.service.metrics, Health::new(), shutdown.drain.clone()).await?;
     let mut builder = Consumer::builder(args.server.url()?).options(options).on_settled(
         SettledListener::new(move |settled| {
-            // A disk that takes no more shows as missing lines, which the checks report.
+            // A full disk shows as missing lines, which the checks report.
             drop(audit.note(&event(&settled, member)));
         }),
     );
@@ -96,16 +96,16 @@ fn event(settled: &SettledDelivery<'_>, member: Option<Group>) -> Event {
     }
 }
 
-/// A burst's messages are no work; what is counted is how fast they are stored.
+/// A burst's messages are no work; the run measures how fast they are stored.
 const BURST_CONCURRENCY: usize = 500;
 
-/// For how long a message is put off.
+/// How long a message is put off.
 const SNOOZE: Duration = Duration::from_millis(300);
 
-/// Each has a connection of its own.
+/// Each has a separate connection.
 const EFFECTS_CONCURRENCY: usize = 4;
 
-/// Whose delivery it is, and which.
+/// Returns the reader's share and the delivery number.
 fn token(context: &Context) -> (Share, u32) {
     let delivery = &context.delivery;
     (Share::of(delivery.msg_id.into(), context.topic.as_str()), delivery.delivery_no.0)
@@ -134,7 +134,7 @@ impl RawHandler for Recorder {
         let task = context.delivery.json()?;
         let ending = work(record, context, task, (share, delivery_no)).await?;
         record.note(&Event::End { share, delivery_no, ended: Ended::Done })?;
-        // A member counts no crashes: it would be taken down again and again.
+        // A member counts no crashes: the message would take it down again and again.
         if !share.group.is_some_and(Group::is_member) {
             abort_if_asked(ending, context);
         }
@@ -145,7 +145,7 @@ impl RawHandler for Recorder {
 /// A transactional handler.
 struct Booker {
     record: Arc<Record>,
-    /// What was begun: a run that is rolled back may be run again in the same delivery.
+    /// Deliveries that have begun: a run that is rolled back may be run again in the same delivery.
     begun: Mutex<HashSet<(Share, u32)>>,
 }
 
@@ -180,7 +180,7 @@ impl TxHandler for Booker {
     }
 }
 
-/// Does what the task asks for, up to its good end.
+/// Does what the task asks for, up to its successful end.
 async fn work(
     record: &Record,
     context: &Context,
@@ -221,7 +221,8 @@ async fn work(
     }
 }
 
-/// Charged with nothing so far: whatever happens once has not happened yet.
+/// Returns whether the delivery was charged with nothing so far: whatever happens once has not
+/// happened yet.
 fn is_first(context: &Context) -> bool {
     context.delivery.failures == 0 && context.delivery.delivery_no.0 == 1
 }

@@ -1,4 +1,4 @@
-//! A process that sends: through the producer's lanes, or in transactions of its own.
+//! A process that sends: through the producer's lanes, or in transactions.
 
 mod transaction;
 
@@ -26,18 +26,18 @@ use crate::stream::{KIND, key_of, kind_of};
 use crate::tag::Tag;
 use crate::task::Task;
 
-/// How long a silent server is waited for before a connection of a sender's own is given up.
+/// How long to wait for a silent server before the sender gives its connection up.
 const LEASE: Duration = Duration::from_secs(10);
 
 /// The longest delay of a delayed message, in milliseconds.
 const DELAY_MS: u64 = 3000;
 
-/// Sends messages until TERM, then waits for those under way.
+/// Sends messages until TERM, then waits for those in flight.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct SenderArgs {
     #[command(flatten)]
     identity: Identity,
-    /// Where to.
+    /// The topic to send to.
     #[arg(long)]
     topic: TopicName,
     /// Messages a second.
@@ -52,35 +52,35 @@ pub(crate) struct SenderArgs {
     /// Connections, each with one transaction at a time.
     #[arg(long, default_value_t = 4)]
     lanes: u32,
-    /// In transactions of its own that think for up to this long, and roll back now and then,
-    /// instead of through the producer's lanes.
+    /// Send in transactions that think for up to this long, and roll back now and then, instead of
+    /// through the producer's lanes.
     #[arg(long)]
     think_ms: Option<u64>,
-    /// Those by `CALL queue_enqueue`, and not by the library.
+    /// Enqueue by `CALL queue_enqueue` in these transactions, instead of by the library.
     #[arg(long, requires = "think_ms")]
     by_sql: bool,
-    /// Through the lanes, with a journal in this directory.
+    /// Send through the lanes, with a journal in this directory.
     #[arg(long, conflicts_with = "think_ms")]
     spill_dir: Option<PathBuf>,
-    /// To the stream: with keys, and neither delayed nor unique, so that the order is told by the
-    /// commits.
+    /// Send to the stream: with keys, and neither delayed nor unique, so that the commits decide
+    /// the order.
     #[arg(long)]
     stream: bool,
-    /// In the first so many seconds every handler ends well at its first try.
+    /// For this many seconds at the start, every handler succeeds at its first try.
     #[arg(long, default_value_t = 0)]
     quiet_seconds: u64,
-    /// Of what is random.
+    /// The random seed.
     #[arg(long)]
     seed: u64,
     #[command(flatten)]
     server: ServerArgs,
 }
 
-/// Every so many-th message sent by itself has a unique key, one of as many.
+/// Every n-th message sent by itself has a unique key, one of n.
 const UNIQUE: u64 = 5;
 
-/// Sends each message by itself, before the one before it is stored; some with a unique key, if
-/// they may.
+/// Sends each message by itself, before the previous one is stored; some with a unique key, if
+/// allowed.
 async fn by_receipts(
     producer: Producer,
     topic: TopicName,
@@ -106,7 +106,7 @@ async fn by_receipts(
         let outcome = match outcome.as_ref().map(Sent::enqueued) {
             // Another message holds its key.
             Ok(Some(there)) if !there.is_stored() => Enqueued::NotStored,
-            // Another one may hold it when the journal is sent.
+            // Another message may hold it when the journal is sent.
             Ok(None) if has_key(seq) => Enqueued::InDoubt,
             _ => enqueued(&outcome),
         };
@@ -138,7 +138,7 @@ pub(crate) async fn run(args: SenderArgs) -> anyhow::Result<ExitCode> {
     let mut sender = Sender {
         url: args.server.url()?,
         record: Arc::new(Record::open(&args.identity.record)?),
-        // Of its own for the process that follows one that was killed.
+        // The process that follows a killed one gets its own seed.
         rng: SmallRng::seed_from_u64(args.seed ^ args.identity.actor.0),
         next: 0,
         started: Instant::now(),
@@ -162,7 +162,7 @@ impl Sender {
         let options = ProducerOptions { lanes, spill, ..Default::default() };
         let producer = Producer::connect(self.url.clone(), options).await?;
         let topic = self.args.topic.clone();
-        // A few batches wait for a lane; more would only say how fast memory is.
+        // A few batches wait for a lane; more would only measure how fast memory is.
         let most = usize::try_from(self.args.lanes)? * 2;
         let record = Arc::clone(&self.record);
         let mut sends = JoinSet::new();
@@ -190,7 +190,7 @@ impl Sender {
         while let Some(sent) = sends.join_next().await {
             sent??;
         }
-        // Whoever has been told that a message is in the journal counts on it.
+        // A message that was reported to be in the journal must not be lost.
         producer.drained().await?;
         producer.close().await;
         Ok(())
@@ -222,7 +222,7 @@ impl Sender {
                 let topic = self.args.topic.to_string();
                 self.record.note(&Event::Inserted { first, n, topic })
             };
-            // The connection goes with the transaction that it may have been cut in.
+            // The connection goes with the transaction that may have been cut in it.
             let outcome = match tokio::time::timeout(
                 LEASE,
                 transaction.run(open, &self.args.topic, &messages, inserted),

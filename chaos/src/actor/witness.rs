@@ -13,10 +13,11 @@ use crate::task::Task;
 /// Handles the one message on standard input.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct WitnessArgs {
-    /// The folder of the run's records. The file is of this process alone: no two write into one.
+    /// The folder of the run's records. Each process has a file of its own: no two write to one
+    /// file.
     #[arg(long)]
     records: PathBuf,
-    /// The message, as `rowmq-consumer exec` tells it.
+    /// The message, as `rowmq-consumer exec` passes it.
     #[arg(long, env = "ROWMQ_MSG_ID")]
     msg_id: MsgId,
     /// Its delivery number.

@@ -7,12 +7,12 @@ use rowmq_core::connection::ServerUrl;
 
 use super::{Queue, Role, account_url};
 
-/// What their names begin with, as in `ops/deploy/grants`.
+/// The prefix of their names, as in `ops/deploy/grants`.
 pub(super) const PREFIX: &str = "queue_";
 
 const PASSWORD: &str = "app";
 
-/// Those of a run: with exactly what the files of `ops/deploy/grants` grant.
+/// The accounts of a run, with exactly what the files of `ops/deploy/grants` grant.
 const OURS: [Account; 7] = [
     Account::Migrator,
     Account::Producer,
@@ -23,10 +23,10 @@ const OURS: [Account; 7] = [
     Account::Operator,
 ];
 
-/// The one account of the queue that everybody writes first.
+/// The one account of the naive queue.
 const NAIVE: &str = "queue_naive";
 
-/// Creates the accounts, and lets those whose transactions have effects write them.
+/// Creates the accounts, and lets those whose transactions have effects write the effects.
 pub(super) async fn create(conn: &mut AsyncMysqlConnection, queue: Queue) -> anyhow::Result<()> {
     let mut sql = String::new();
     match queue {
@@ -55,12 +55,12 @@ fn name(account: Account) -> String {
     format!("{PREFIX}{}", account.word())
 }
 
-/// The server as this account.
+/// Returns the server's URL with this account.
 pub(super) fn url_of(root: &ServerUrl, account: Account) -> anyhow::Result<ServerUrl> {
     account_url(root, &name(account), PASSWORD)
 }
 
-/// The server as a process of this role has it.
+/// Returns the server's URL for a process of this role.
 pub(super) fn url_for(root: &ServerUrl, queue: Queue, role: Role) -> anyhow::Result<ServerUrl> {
     let account = match (queue, role) {
         (Queue::Naive, _) => return account_url(root, NAIVE, PASSWORD),

@@ -14,7 +14,7 @@ use super::member::{Member, Program, Role};
 use super::{BURST, CALLS, EFFECTS, HOOK, Hook, LEDGER, PROGRAM, Queue, URGENT, WORK, accounts};
 use crate::stream::{BROADCAST, Group, STREAM};
 
-/// How often ended processes are looked for.
+/// How often the harness looks for ended processes.
 const SUPERVISION: Duration = Duration::from_millis(50);
 
 /// How long a process may take to end after TERM: longer than a consumer's drain and a producer's
@@ -24,10 +24,10 @@ const ENDING: Duration = Duration::from_secs(60);
 /// The longest work with a message of the stream.
 const STREAM_WORK_MS: u64 = 20;
 
-/// The longest work with a message of those that are handled one after the other.
+/// The longest work with a message of the topics whose messages are handled one after the other.
 const CALL_WORK_MS: u64 = 50;
 
-/// How much the fleet is given to do.
+/// How much work the fleet gets.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct Load {
     /// Messages a second through the producer's lanes.
@@ -36,7 +36,7 @@ pub(crate) struct Load {
     /// The longest work of a handler, in milliseconds.
     #[arg(long, default_value_t = 400, value_name = "MILLISECONDS")]
     pub(crate) work_ms: u64,
-    /// Consumers that the faults are aimed at.
+    /// Consumers that are the target of the faults.
     #[arg(long, default_value_t = 4, value_name = "N")]
     pub(crate) consumers: usize,
     /// Messages that each of them handles at once.
@@ -44,7 +44,7 @@ pub(crate) struct Load {
     pub(crate) concurrency: usize,
 }
 
-/// See the module.
+/// The fleet; see the module.
 pub(crate) struct Fleet {
     members: Arc<Mutex<Vec<Arc<Member>>>>,
     root: ServerUrl,
@@ -55,7 +55,8 @@ pub(crate) struct Fleet {
 }
 
 impl Fleet {
-    /// A fleet without processes on the server of `root`; each will have the account of its role.
+    /// Creates a fleet without processes on the server of `root`; each will use the account of its
+    /// role.
     pub(crate) fn new(root: ServerUrl, queue: Queue, folder: &Path) -> anyhow::Result<Self> {
         let this = std::env::current_exe().context("Cannot find the harness's own program")?;
         let programs = this.parent().context("a program is in a folder")?.to_owned();
@@ -94,7 +95,7 @@ impl Fleet {
         let groups = Group::ALL.map(Group::topic);
         let mut topics = vec![WORK, LEDGER, EFFECTS, BURST, BROADCAST];
         topics.extend(groups.iter().map(String::as_str));
-        // Of those with the same name one reads, and the others stand by.
+        // One process of each name reads; the others with that name stand by.
         for &member in Group::MEMBERS.iter().cycle().take(load.consumers) {
             self.add_recorder(&topics, load.concurrency, Some(member)).await?;
         }
@@ -150,7 +151,7 @@ impl Fleet {
         self.add_janitor_of(&account, settings).await
     }
 
-    /// A janitor of another account.
+    /// Adds a janitor with another account.
     pub(crate) async fn add_janitor_of(
         &self,
         account: &ServerUrl,
@@ -200,7 +201,7 @@ impl Fleet {
         self.add_actor(role, fixed).await
     }
 
-    /// Adds a process that gets these arguments besides who it is.
+    /// Adds a process that gets these arguments in addition to its identity.
     pub(crate) async fn add_actor(
         &self,
         role: Role,
@@ -235,7 +236,7 @@ impl Fleet {
         Program { role, path: self.path_of(name), arguments, settings: settings.collect() }
     }
 
-    /// Where a program of the workspace is.
+    /// Returns the path of a program of the workspace.
     pub(crate) fn path_of(&self, program: &str) -> PathBuf {
         self.programs.join(program)
     }
@@ -246,32 +247,32 @@ impl Fleet {
         Ok(member)
     }
 
-    /// Every member of this role.
+    /// Returns every member of this role.
     pub(crate) fn all(&self, role: Role) -> Vec<Arc<Member>> {
         let members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
         members.iter().filter(|member| member.role() == role).cloned().collect()
     }
 
-    /// Every member.
+    /// Returns every member.
     pub(crate) fn everybody(&self) -> Vec<Arc<Member>> {
         self.members.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Some member of this role.
+    /// Picks a member of this role.
     pub(crate) fn pick(&self, role: Role, rng: &mut impl Rng) -> anyhow::Result<Arc<Member>> {
         let mut members = self.all(role);
         members.retain(|member| !member.is_retired());
         members.choose(rng).cloned().context("the fleet has no such member")
     }
 
-    /// Some consumer, by the library or by the SQL contract.
+    /// Picks a consumer, by the library or by the SQL contract.
     pub(crate) fn pick_consumer(&self, rng: &mut impl Rng) -> anyhow::Result<Arc<Member>> {
         let role = if rng.random_ratio(1, 4) { Role::Caller } else { Role::Recorder };
-        // The queue that everybody writes first has no SQL contract.
+        // The naive queue has no SQL contract.
         self.pick(role, rng).or_else(|_| self.pick(Role::Recorder, rng))
     }
 
-    /// Sends members away with TERM for good and waits until they have ended.
+    /// Ends members for good with TERM, and waits until they have ended.
     pub(crate) async fn dismiss(&self, members: &[Arc<Member>]) -> anyhow::Result<()> {
         self.send_away(members).await?;
         let gone = |member: &Arc<Member>| members.iter().any(|other| Arc::ptr_eq(member, other));
@@ -280,8 +281,8 @@ impl Fleet {
         Ok(())
     }
 
-    /// Sends members away with TERM, waits until they have ended, and leaves their places empty
-    /// until they are recalled.
+    /// Ends members with TERM, waits until they have ended, and leaves their places empty until
+    /// they are recalled.
     pub(crate) async fn send_away(&self, members: &[Arc<Member>]) -> anyhow::Result<()> {
         for member in members {
             member.retire();
@@ -301,19 +302,19 @@ impl Fleet {
 impl Drop for Fleet {
     fn drop(&mut self) {
         self.supervisor.abort();
-        // Whoever else still holds a member: its process goes with the run.
+        // Something else may still hold a member: its process ends with the run.
         self.everybody().iter().for_each(|member| member.end());
     }
 }
 
-/// What a sender sends.
+/// What a sender sends, and how.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SenderLoad<'t> {
     pub(crate) topic: &'t str,
     /// Messages a second.
     pub(crate) rate: f64,
     pub(crate) work_ms: u64,
-    /// So long every handler ends well at its first try.
+    /// In this time every handler succeeds at its first try.
     pub(crate) quiet: Duration,
     pub(crate) seed: u64,
 }

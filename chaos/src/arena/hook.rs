@@ -1,4 +1,4 @@
-//! The web service that the real `rowmq-consumer webhook` calls: it writes down that it was called.
+//! The web service that the real `rowmq-consumer webhook` calls: it records each call.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -34,7 +34,7 @@ impl Hook {
     }
 }
 
-/// A call that names no message is refused; the checks will miss its message.
+/// Records a call. A call that names no message is refused; the checks will miss its message.
 async fn called(
     State(record): State<Arc<Record>>,
     headers: HeaderMap,

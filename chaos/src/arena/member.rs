@@ -1,4 +1,4 @@
-//! One process of the fleet, started again whenever it ends, as a service manager does.
+//! One process of the fleet, restarted whenever it ends, as a service manager does.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -24,9 +24,9 @@ pub(crate) enum Role {
     Spiller,
     /// Sends messages by the SQL contract, in transactions.
     Enqueuer,
-    /// Handles messages and writes them down.
+    /// Handles messages and records them.
     Recorder,
-    /// Handles messages by the SQL contract and writes them down.
+    /// Handles messages by the SQL contract and records them.
     Caller,
     /// The product's own `rowmq-consumer`.
     Consumer,
@@ -48,10 +48,10 @@ impl Role {
     }
 }
 
-/// How long after its end a process is started again.
+/// How long after its end a process is restarted.
 const RESTART: Duration = Duration::from_millis(300);
 
-/// What a process is started with; it is told its number and its record's place.
+/// The arguments of a process, made from its number and its record's path.
 pub(crate) type Arguments = Box<dyn Fn(Actor, &Path) -> Vec<String> + Send + Sync>;
 
 /// How a process is started.
@@ -65,7 +65,7 @@ pub(crate) struct Program {
 /// A place in the fleet, filled by one process after the other.
 pub(crate) struct Member {
     program: Program,
-    /// Everything between the process and the server goes through it; of a cluster, to the first
+    /// Everything between the process and the server goes through it; for a cluster, to the first
     /// host of the URL.
     pub(crate) proxy: FaultProxy,
     url: ServerUrl,
@@ -75,7 +75,7 @@ pub(crate) struct Member {
 
 struct State {
     actor: Actor,
-    /// Settings of the next process, beside its program's.
+    /// Extra environment variables of the next process.
     oddities: Vec<(String, String)>,
     child: Option<Child>,
     ended: Instant,
@@ -89,7 +89,7 @@ impl Member {
         folder: &Path,
     ) -> anyhow::Result<Self> {
         let proxy = FaultProxy::start(server).await;
-        // To a cluster the way is straight: what dies is the server itself.
+        // A cluster is reached directly: what dies is the server itself.
         let url = if server.servers().len() > 1 { server.clone() } else { proxy.url(server) };
         let state = State {
             actor: Actor(0),
@@ -108,12 +108,12 @@ impl Member {
         self.program.role
     }
 
-    /// The process that fills the place now.
+    /// Returns the process that currently fills the place.
     pub(crate) fn actor(&self) -> Actor {
         self.state().actor
     }
 
-    /// Sends a signal; false if no process is there to get it.
+    /// Sends a signal; returns false if there is no process to receive it.
     pub(crate) fn signal(&self, signal: Signal) -> bool {
         let state = self.state();
         let Some(child) = &state.child else { return false };
@@ -137,42 +137,42 @@ impl Member {
         Ok(None)
     }
 
-    /// Sends the process away with TERM; no other follows.
+    /// Ends the process with TERM; no other follows.
     pub(crate) fn retire(&self) {
         self.state().retired = true;
         // It may have ended already.
         self.signal(Signal::TERM);
     }
 
-    /// Whether no process follows the one that fills the place.
+    /// Returns whether no process follows the current one.
     pub(crate) fn is_retired(&self) -> bool {
         self.state().retired
     }
 
-    /// Another process follows again.
+    /// Lets another process follow again.
     pub(crate) fn recall(&self) {
         self.state().retired = false;
     }
 
-    /// Environment variables of the processes to come, instead of those set so before.
+    /// Sets environment variables of the next processes, instead of those set before.
     pub(crate) fn set(&self, oddities: &[(&str, &str)]) {
         let oddities = oddities.iter().map(|&(name, value)| (name.to_owned(), value.to_owned()));
         self.state().oddities = oddities.collect();
     }
 
-    /// Where its process serves its metrics, once it has said so.
+    /// Returns where the process serves its metrics, once it has logged that.
     pub(crate) fn metrics(&self) -> Option<SocketAddr> {
         let said = std::fs::read_to_string(self.said(self.actor())).ok()?;
         let line = said.lines().find(|line| line.contains("Metrics are served."))?;
         line.split_once("address=")?.1.split_whitespace().next()?.parse().ok()
     }
 
-    /// The file with what a process said.
+    /// Returns the file with a process's output.
     fn said(&self, actor: Actor) -> PathBuf {
         self.folder.join(format!("{actor}-{}.err", self.program.role.word()))
     }
 
-    /// Whether a process fills the place.
+    /// Returns whether a process fills the place.
     pub(crate) fn runs(&self) -> bool {
         self.state().child.is_some()
     }
@@ -181,7 +181,7 @@ impl Member {
         let actor = next_actor();
         let record = format!("records/{actor}-{}.log", self.program.role.word());
         let record = self.folder.join(record);
-        // A process that is killed before it writes anything has a record all the same.
+        // A process that is killed before it writes anything still has a record.
         drop(Record::open(&record)?);
         let said = std::fs::File::create(self.said(actor))?;
         let child = Command::new(&self.program.path)

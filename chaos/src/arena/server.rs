@@ -1,4 +1,4 @@
-//! The server under test as a process: it is killed, frozen and started again.
+//! The server under test as a process: it is killed, frozen and restarted.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -30,7 +30,7 @@ impl ServerKind {
 /// A server started by `ops/dev-server`.
 #[derive(Debug, Clone)]
 pub(crate) struct Server {
-    /// Where `dev-server` is.
+    /// The folder of `dev-server`.
     pub(crate) ops: PathBuf,
     pub(crate) kind: ServerKind,
     pub(crate) name: String,
@@ -38,22 +38,22 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// The server that `ops/dev-server` of the folder `ops` calls `name`.
+    /// Returns the server that `ops/dev-server` in the folder `ops` calls `name`.
     pub(crate) fn new(ops: PathBuf, kind: ServerKind, name: String) -> Self {
         Self { ops, kind, name, one_at_a_time: Arc::default() }
     }
 
-    /// Waits until no other fault has the server down, and keeps others from it.
+    /// Waits until no other fault has the server down, and holds others off.
     pub(crate) async fn alone(&self) -> OwnedMutexGuard<()> {
         Arc::clone(&self.one_at_a_time).lock_owned().await
     }
 
-    /// `kill -9`; its data stay.
+    /// Runs `kill -9`; its data stays.
     pub(crate) async fn crash(&self) -> anyhow::Result<()> {
         self.control("crash").await
     }
 
-    /// Starts it again on the same data and port, in order if it still runs.
+    /// Starts it again on the same data and port; stops it in order first if it still runs.
     pub(crate) async fn restart(&self) -> anyhow::Result<()> {
         self.control("restart").await
     }
@@ -73,17 +73,17 @@ impl Server {
         self.control("start").await
     }
 
-    /// Leaves the disk of its data no room.
+    /// Fills the disk of its data.
     pub(crate) async fn fill_disk(&self) -> anyhow::Result<()> {
         self.control("fill").await
     }
 
-    /// Gives the room back.
+    /// Frees the disk again.
     pub(crate) async fn free_disk(&self) -> anyhow::Result<()> {
         self.control("free").await
     }
 
-    /// Sets its clock to so many seconds, `+N` or `-N`, beside the true time.
+    /// Sets its clock this many seconds, `+N` or `-N`, off the true time.
     pub(crate) async fn step_clock(&self, seconds: &str) -> anyhow::Result<()> {
         self.control_with("clock", &["--", seconds]).await
     }

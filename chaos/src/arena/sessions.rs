@@ -31,7 +31,7 @@ pub(crate) struct Pair {
 }
 
 impl Arena {
-    /// Every connection of the fleet.
+    /// Returns every connection of the fleet.
     pub(crate) async fn sessions(&self) -> anyhow::Result<Vec<Listed>> {
         #[derive(QueryableByName)]
         struct Row {
@@ -58,7 +58,7 @@ impl Arena {
         Ok(rows.into_iter().filter_map(listed).collect())
     }
 
-    /// The connections of one member.
+    /// Returns the connections of one member.
     pub(crate) async fn sessions_of(&self, member: &Member) -> anyhow::Result<Vec<Listed>> {
         let ports = member.proxy.ports();
         let mut sessions = self.sessions().await?;
@@ -66,7 +66,7 @@ impl Arena {
         Ok(sessions)
     }
 
-    /// The sessions of every worker that counts as alive.
+    /// Returns the sessions of every worker that counts as alive.
     pub(crate) async fn workers(&self) -> anyhow::Result<Vec<Pair>> {
         let mut conn = self.connect().await?;
         let alive = "SELECT life_conn_id AS life, conn_id AS work FROM queue_worker \
@@ -74,7 +74,7 @@ impl Arena {
         Ok(diesel::sql_query(alive).load(&mut conn).await?)
     }
 
-    /// The names under which the workers that count as alive hold their locks.
+    /// Returns the names under which the workers that count as alive hold their locks.
     pub(crate) async fn instances(&self) -> anyhow::Result<Vec<String>> {
         #[derive(QueryableByName)]
         struct Row {
@@ -86,7 +86,7 @@ impl Arena {
         Ok(rows.into_iter().map(|row| row.name).collect())
     }
 
-    /// A connection of a stranger's, and its number.
+    /// Opens a connection of another login, and returns it with its number.
     pub(crate) async fn stranger(&self) -> anyhow::Result<(AsyncMysqlConnection, u64)> {
         #[derive(QueryableByName)]
         struct Row {
@@ -99,7 +99,7 @@ impl Arena {
         Ok((conn, row.id))
     }
 
-    /// Has the server end a connection; one that is gone already is no matter.
+    /// Has the server end a connection; one that is already gone is ignored.
     pub(crate) async fn kill(&self, id: u64) -> anyhow::Result<()> {
         let mut conn = self.connect().await?;
         if let Err(error) = conn.batch_execute(&format!("KILL {id}")).await {
@@ -108,7 +108,7 @@ impl Arena {
         Ok(())
     }
 
-    /// Kills what each of the sessions executes, with a pause after each.
+    /// Kills what each of the sessions executes, with a pause after each kill.
     pub(crate) async fn kill_statements(
         &self,
         ids: impl Iterator<Item = u64>,

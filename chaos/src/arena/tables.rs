@@ -1,4 +1,4 @@
-//! What is in the server's tables.
+//! Reads the server's tables.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -38,7 +38,7 @@ impl Row {
         Ok(MsgId::from_bytes(&self.msg_id).context("a message id has 16 bytes")?.into())
     }
 
-    /// Whose it is: a message in the inbox of the stream is each group's.
+    /// Returns whose it is: a message in the inbox of the stream is each group's.
     fn shares(&self) -> anyhow::Result<Vec<Share>> {
         let (tag, topic) = (self.tag()?, String::from_utf8_lossy(&self.topic));
         if topic == STREAM {
@@ -48,10 +48,10 @@ impl Row {
     }
 }
 
-/// What the name of a topic begins with that the janitor makes for messages without one.
+/// The prefix of topic names that the janitor makes for messages without a topic.
 const RESTORED: &str = "restored-";
 
-/// What groups are not through with, and what they lost: a number, and what it is of.
+/// Selects what groups have not finished, and what they lost: a number, and what it counts.
 const BEHIND: &str = "SELECT what, n FROM ( \
      SELECT CONCAT(t.name, ' has not claimed of partition ', c.partition_no) AS what, \
      CAST(p.next_offset AS SIGNED) - CAST(c.next_offset AS SIGNED) AS n \
@@ -72,7 +72,7 @@ const BEHIND: &str = "SELECT what, n FROM ( \
      ) b WHERE n <> 0";
 
 impl Arena {
-    /// One number as root.
+    /// Reads one number as root.
     pub(crate) async fn number(&self, query: &str) -> anyhow::Result<u64> {
         #[derive(QueryableByName)]
         struct Row {
@@ -91,7 +91,7 @@ impl Arena {
         }
     }
 
-    /// What is in the tables now.
+    /// Returns what is in the tables now.
     pub(crate) async fn leftovers(&self) -> anyhow::Result<Leftovers> {
         let unsettled = match self.queue {
             Queue::Product => {
@@ -141,7 +141,7 @@ impl Arena {
         Ok(leftovers)
     }
 
-    /// What a search says of every message of the topics that are searchable.
+    /// Searches for every message of the searchable topics.
     async fn found(&self) -> anyhow::Result<HashMap<Tag, (StateWord, bool)>> {
         let mut all = HashMap::new();
         let mut session =
@@ -168,7 +168,7 @@ impl Arena {
         Ok(all)
     }
 
-    /// What traces say of the messages of topics that trace everything.
+    /// Reads the traces of the topics that trace everything.
     async fn traces(&self) -> anyhow::Result<HashMap<Share, Trace>> {
         #[derive(QueryableByName)]
         struct Row {
@@ -197,7 +197,7 @@ impl Arena {
         rows.into_iter().map(trace).collect()
     }
 
-    /// What groups are not through with.
+    /// Returns what groups have not finished.
     async fn behind(&self) -> anyhow::Result<Vec<String>> {
         #[derive(QueryableByName)]
         struct Behind {
@@ -215,7 +215,7 @@ impl Arena {
         Ok(diesel::sql_query(query).load(&mut self.connect().await?).await?)
     }
 
-    /// The message of the topic that came last, which waits as a rule, or is the only one.
+    /// Returns the latest message of the topic, which usually waits, or is the only one.
     pub(crate) async fn last_of(&self, topic: &str) -> anyhow::Result<Option<Tag>> {
         let query = format!(
             "SELECT m.msg_id, m.msg_id AS body, t.name AS topic FROM queue_message m \
@@ -225,11 +225,11 @@ impl Arena {
         self.rows(&query).await?.into_iter().next().map(|row| row.tag()).transpose()
     }
 
-    /// Whether nothing is left to do.
+    /// Returns whether nothing is left to do.
     pub(crate) async fn is_drained(&self) -> anyhow::Result<bool> {
         let left = match self.queue {
             Queue::Product => {
-                // What was given a topic that nothing consumes stays there.
+                // Messages that were given to a topic without consumers stay there.
                 "(SELECT COUNT(*) FROM queue_message m LEFT JOIN queue_topic t \
                  ON t.id = m.topic_id WHERE m.topic_id > 0 \
                  AND COALESCE(t.name, '') NOT LIKE 'restored-%') \

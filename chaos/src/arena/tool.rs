@@ -9,13 +9,13 @@ use tokio::process::Command;
 
 use super::{Arena, accounts};
 
-/// The longest a command may take, whatever happens to its server: the deadlines of its few
-/// statements together, and a machine that is busy.
+/// The longest a command may take, whatever happens to its server: the sum of its few statements'
+/// deadlines, and a busy machine.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 impl Arena {
-    /// Runs `rowmq` with the account of an operator, or of the migrator; whether it succeeded.
-    /// It may fail, because its server may be away, but it ends, and says why.
+    /// Runs `rowmq` with the account of an operator, or of the migrator, and returns whether it
+    /// succeeded. It may fail, because its server may be away, but it ends, and says why.
     pub(crate) async fn rowmq(&self, arguments: &[&str]) -> anyhow::Result<bool> {
         let line = arguments.join(" ");
         let account = match arguments.first() {
@@ -30,7 +30,7 @@ impl Arena {
             .output();
         let ended = tokio::time::timeout(PATIENCE, running).await;
         let output = ended.with_context(|| format!("rowmq {line} does not end"))??;
-        // A failed check of `doctor` is in its table, not an error of its own.
+        // A failed check of `doctor` is in its table, not a separate error.
         let failed = !output.status.success();
         let said = if failed && output.stderr.is_empty() { &output.stdout } else { &output.stderr };
         let said = String::from_utf8_lossy(said);

@@ -1,4 +1,4 @@
-//! How long a cluster whose writer was killed took to work again, as its users saw it.
+//! How long a cluster whose writer was killed took to work again, as seen by its users.
 
 use std::time::Duration;
 
@@ -16,13 +16,14 @@ pub(crate) struct Failover {
     pub(crate) claimed: Option<Duration>,
 }
 
-/// Of every strike against the writer.
+/// Returns the times of every strike against the writer.
 pub(super) fn times(history: &History) -> Vec<Failover> {
     let strikes = history.strikes.iter().filter(|strike| strike.fault == KILL_WRITER);
     strikes.map(|strike| one(history, strike.to)).collect()
 }
 
-/// The writer was certainly dead at `death`, so what was sent after it went to another.
+/// Measures one loss. The writer was certainly dead at `death`, so what was sent after it went to
+/// another.
 fn one(history: &History, death: Moment) -> Failover {
     let since = |message: &&Message| message.invoked.is_some_and(|at| at >= death);
     let sent = || history.messages.values().filter(since);

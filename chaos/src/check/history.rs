@@ -1,4 +1,4 @@
-//! All records of a run put together.
+//! All records of a run combined.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -18,44 +18,44 @@ pub(super) struct Strike {
     pub(super) to: Moment,
 }
 
-/// A topic was to be deleted without its messages.
+/// An attempt to delete a topic without its messages.
 #[derive(Debug, Clone)]
 pub(super) struct Deletion {
     topic: String,
-    /// Not before it was asked for.
+    /// It did not happen before this.
     from: Moment,
-    /// By then it was over, and there was a topic of this name.
+    /// By then it was over, and a topic of this name existed.
     to: Moment,
-    /// Its operator was told so.
+    /// Its operator learned that it succeeded.
     pub(super) deleted: bool,
 }
 
 /// A group handles a stretch again.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Turn {
-    /// Not before it was asked for.
+    /// Not before this: the request.
     pub(super) since: Moment,
     /// By then it was committed.
     pub(super) until: Moment,
     pub(super) stretch: Stretch,
 }
 
-/// See the module.
+/// The combined records; see the module.
 #[derive(Debug, Default)]
 pub(super) struct History {
     pub(super) messages: HashMap<Share, Message>,
     pub(super) strikes: Vec<Strike>,
     pub(super) hits: Vec<(Moment, Actor, Hit)>,
-    /// What groups were to handle again, and when it was asked for.
+    /// The stretches that groups were to handle again, and when that was requested.
     rewinds: Vec<(Moment, Stretch)>,
-    /// What of it they certainly had to.
+    /// The parts of them that they certainly had to handle.
     pub(super) turns: Vec<Turn>,
     pub(super) deletions: Vec<Deletion>,
-    /// Members of the broadcast group that there were.
+    /// The members of the broadcast group.
     members: BTreeSet<Group>,
-    /// Who sends to the stream.
+    /// The actors that send to the stream.
     streamers: HashSet<Actor>,
-    /// Who claims by the SQL contract.
+    /// The actors that claim by the SQL contract.
     pub(super) callers: HashSet<Actor>,
     /// Messages acknowledged, by the second.
     acknowledged: HashMap<u64, u64>,
@@ -81,7 +81,7 @@ impl History {
         Ok(history)
     }
 
-    /// Every group gets what was sent to the stream.
+    /// Gives every group its share of the stream's messages.
     fn share_out(&mut self) {
         let sent = std::mem::take(&mut self.messages);
         for (share, message) in sent {
@@ -99,18 +99,18 @@ impl History {
         }
     }
 
-    /// The groups of the stream, and the members of the broadcast group that there were.
+    /// Returns the groups of the stream, and the members of the broadcast group.
     pub(super) fn groups(&self) -> Vec<Group> {
         Group::ALL.into_iter().chain(self.members.iter().copied()).collect()
     }
 
-    /// Those who handle what a transactional handler has handled.
+    /// Returns the share of a message that transactional handlers handle.
     fn bookers_of(&self, tag: Tag) -> Share {
         let group = self.streamers.contains(&tag.sender).then_some(Group::Booked);
         Share { tag, group }
     }
 
-    /// Takes in which effects were committed.
+    /// Records which effects were committed.
     pub(super) fn take_effects(&mut self, effects: &HashMap<Tag, u64>) {
         for (tag, n) in effects {
             let message = self.message(self.bookers_of(*tag));
@@ -207,12 +207,12 @@ impl History {
         self.messages.entry(share).or_default()
     }
 
-    /// Whether a group was to handle it again, so that its deliveries begin anew.
+    /// Returns whether a group was to handle it again, so that its deliveries start again.
     pub(super) fn is_rewound(&self, share: Share) -> bool {
         self.is_rewound_within(share, (Moment::default(), Moment::LATEST))
     }
 
-    /// The same, if it may have come to be so between these moments.
+    /// Returns the same, if that may have happened between these moments.
     pub(super) fn is_rewound_within(&self, share: Share, (from, to): (Moment, Moment)) -> bool {
         let Some(message) = self.messages.get(&share).filter(|_| !self.rewinds.is_empty()) else {
             return false;
@@ -226,7 +226,7 @@ impl History {
         })
     }
 
-    /// When it was certain that what was asked for is done, or will not be: the group's commands
+    /// Returns when it was certain that the request is done, or will not be: the group's commands
     /// follow one another.
     fn is_rewound_by(&self, asked: Moment, stretch: &Stretch) -> Moment {
         let place = (stretch.group, stretch.partition);
@@ -236,9 +236,9 @@ impl History {
         done.map(|turn| turn.until).min().unwrap_or(Moment::LATEST)
     }
 
-    /// Whether the topic of a message may have been deleted before its transaction wrote it, and
-    /// after that one had begun and could have seen the topic open. What was written before stands
-    /// in the way of a deletion.
+    /// Returns whether the topic of a message may have been deleted before its transaction wrote
+    /// it, and after the transaction had begun and could have seen the topic open. A message
+    /// written before a deletion prevents it.
     pub(super) fn may_outlive_its_topic(&self, message: &Message) -> bool {
         let (Some((written, topic)), Some(begun)) = (&message.inserted, message.invoked) else {
             return false;
@@ -247,7 +247,7 @@ impl History {
         of_it.any(|one| one.from < *written && one.to > begun)
     }
 
-    /// When each process first began a message as a member of the broadcast group.
+    /// Returns when each process first began a message as a member of the broadcast group.
     pub(super) fn first_reads(&self) -> HashMap<Actor, Moment> {
         let mut first: HashMap<Actor, Moment> = HashMap::new();
         let of_members =
@@ -259,22 +259,22 @@ impl History {
         first
     }
 
-    /// When a phase began.
+    /// Returns when a phase began.
     pub(super) fn phase(&self, name: &str) -> Option<Moment> {
         self.phases.iter().find(|(_, phase)| phase == name).map(|(at, _)| *at)
     }
 
-    /// The most messages acknowledged within one second.
+    /// Returns the most messages acknowledged within one second.
     pub(super) fn peak(&self) -> u64 {
         self.acknowledged.values().copied().max().unwrap_or_default()
     }
 
-    /// How often a connection or a statement was broken.
+    /// Returns how often a connection or a statement was broken.
     pub(super) fn broken(&self) -> usize {
         self.hits.iter().filter(|(_, _, how)| *how == Hit::Broken).count()
     }
 
-    /// How often each fault struck.
+    /// Returns how often each fault struck.
     pub(super) fn strikes(&self) -> Vec<(String, usize)> {
         let mut counts: Vec<(String, usize)> = Vec::new();
         for strike in &self.strikes {
@@ -286,11 +286,11 @@ impl History {
         counts
     }
 
-    /// Every line about a message, by time, with the faults meanwhile.
+    /// Returns every line about a message, by time, with the faults of that time.
     pub(super) fn of(&self, share: Share) -> String {
         let mut lines = Vec::new();
         for path in &self.records {
-            // Read before, or there would be no history.
+            // It was read before, or there would be no history.
             for (at, event) in record::read(path).unwrap_or_default() {
                 let file = path.file_stem().unwrap_or_default().to_string_lossy();
                 if is_about(&event, share) {
@@ -342,8 +342,8 @@ fn is_about(event: &Event, wanted: Share) -> bool {
     }
 }
 
-/// Records are named after their actor; those of strangers (witnesses, the web service) are not,
-/// and nothing is done to these.
+/// Returns the actor that a record is named after. Records of others (witnesses, the web service)
+/// are not named so; the harness breaks nothing of theirs.
 fn actor_of(path: &Path) -> Actor {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let number = stem.split('-').next().context("a name").and_then(|n| Ok(n.parse()?));

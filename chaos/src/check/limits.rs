@@ -1,4 +1,4 @@
-//! I10: of a topic with a limit no more run at once than may.
+//! I10: no more messages of a limited topic run at once than the limit allows.
 
 use super::Breach;
 use super::history::History;
@@ -7,18 +7,18 @@ use crate::arena::EFFECTS_RUNNING;
 use crate::record::{Answer, Moment};
 use crate::tag::Share;
 
-/// Messages of the limited topic that began while as many ran as may.
+/// Finds messages of the limited topic that began while as many ran as the limit allows.
 ///
-/// A run counts from its start to the end of its handler if its consumer was told that it is
-/// settled: then its claim was its own all the time, and held a place. One of a process that was
-/// killed or frozen may have lost its claim, and its place with it, at any moment.
+/// A run counts from its start to the end of its handler if its consumer learned that it is
+/// settled: then it held its claim, and a place, all the time. A process that was killed or frozen
+/// may have lost its claim, and its place with it, at any moment.
 pub(super) fn breaches(history: &History) -> Vec<(Breach, Share)> {
     let mut runs: Vec<(Moment, Moment, Share)> = Vec::new();
     for (share, message) in &history.messages {
         if share.group.is_some() || !message.transactional {
             continue;
         }
-        // The topic of those who claim by SQL has no limit: they know none.
+        // The topic of the consumers by SQL has no limit: they know none.
         let is_limited = |settled: &&Settled| !history.callers.contains(&settled.actor);
         let settled = message.settled.iter().filter(|one| one.answer == Answer::Settled);
         for settled in settled.filter(is_limited) {

@@ -12,7 +12,7 @@ pub(super) struct Start {
     pub(super) at: Moment,
     pub(super) actor: Actor,
     pub(super) delivery_no: u32,
-    /// Where it lay in the stream, if it came from there.
+    /// Its place in the stream, if it came from there.
     pub(super) place: Option<Place>,
 }
 
@@ -24,7 +24,7 @@ pub(super) struct End {
     pub(super) ended: Ended,
 }
 
-/// A consumer was told what became of a delivery.
+/// A consumer learned the outcome of a delivery.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Settled {
     pub(super) at: Moment,
@@ -34,7 +34,7 @@ pub(super) struct Settled {
     pub(super) answer: Answer,
 }
 
-/// See the module.
+/// The combined view of a message; see the module.
 #[derive(Debug, Default)]
 pub(super) struct Message {
     /// When it was about to be sent.
@@ -43,23 +43,23 @@ pub(super) struct Message {
     pub(super) inserted: Option<(Moment, String)>,
     /// What its sender learned, and when.
     pub(super) outcome: Option<(Moment, Enqueued)>,
-    /// A person has deleted it, or was about to.
+    /// An operator has deleted it, or was about to.
     pub(super) purged: bool,
-    /// An operator was told that it is cancelled.
+    /// An operator learned that it is cancelled.
     pub(super) cancelled: bool,
     pub(super) starts: Vec<Start>,
     pub(super) ends: Vec<End>,
     pub(super) settled: Vec<Settled>,
     /// Its handler has written an effect in a transaction.
     pub(super) transactional: bool,
-    /// When it had written it, by delivery: its work was done then.
+    /// When it had written the effect, by delivery: its work was done then.
     pub(super) written: Vec<(u32, Moment)>,
     /// How many of these were committed.
     pub(super) effects: u64,
 }
 
 impl Message {
-    /// A sender that was killed never learned it.
+    /// Returns what its sender learned. A sender that was killed never learned it.
     pub(super) fn outcome(&self) -> Enqueued {
         match (self.invoked, self.outcome) {
             (Some(_), Some((_, outcome))) => outcome,
@@ -82,7 +82,7 @@ impl Message {
         self.written.extend(other.written);
     }
 
-    /// Whether its effect is complete.
+    /// Returns whether its effect is complete.
     pub(super) fn is_done(&self) -> bool {
         if self.transactional {
             return self.effects > 0;
@@ -90,53 +90,56 @@ impl Message {
         self.done().next().is_some()
     }
 
-    /// When handlers came to a good end.
+    /// Returns when handlers ended successfully.
     pub(super) fn done(&self) -> impl Iterator<Item = Moment> {
         self.ends.iter().filter(|end| end.ended == Ended::Done).map(|end| end.at)
     }
 
-    /// Where it lies in the stream, as its deliveries say.
+    /// Returns its places in the stream, according to its deliveries.
     pub(super) fn places(&self) -> impl Iterator<Item = Place> {
         self.starts.iter().filter_map(|start| start.place)
     }
 
-    /// An effect and the ack are one: it happens once, and the message does not go on existing.
+    /// Returns whether its effects are wrong. An effect and its ack are one: they happen once, and
+    /// the message then no longer exists.
     pub(super) fn has_wrong_effects(&self, exists: bool) -> bool {
         self.effects > 1 || (self.effects == 1 && exists)
     }
 
-    /// Whether it was acked, and `also`.
+    /// Returns whether it was acked, and `also`.
     pub(super) fn is_done_and(&self, also: bool) -> bool {
         also && self.acks().next().is_some()
     }
 
-    /// A message is cancelled or handled, never both.
+    /// Returns whether it was both cancelled and handled, which must never happen.
     pub(super) fn is_handled_though_cancelled(&self) -> bool {
         self.cancelled && (self.effects > 0 || self.acks().next().is_some())
     }
 
-    /// Acks that are committed, as their consumers were told.
+    /// Returns the acks that are committed, as their consumers learned.
     pub(super) fn acks(&self) -> impl Iterator<Item = &Settled> {
         self.settled.iter().filter(|settled| settled.ack && settled.answer == Answer::Settled)
     }
 
-    /// An ack removes the row: nobody can have claimed it after that delivery.
+    /// Returns whether an ack was wrong. An ack removes the row: no consumer can have claimed it
+    /// after that delivery.
     pub(super) fn has_wrong_ack(&self) -> bool {
         let latest = self.starts.iter().map(|start| start.delivery_no).max().unwrap_or(0);
         self.acks().count() > 1 || self.acks().any(|ack| ack.delivery_no < latest)
     }
 
-    /// `(message, delivery number)` is a token: two owners never have the same.
+    /// Returns whether two handlers had the same delivery. `(message, delivery number)` is a token:
+    /// two owners never have the same.
     pub(super) fn shares_a_delivery(&self) -> bool {
         let mut seen = HashSet::new();
         !self.starts.iter().all(|start| seen.insert(start.delivery_no))
     }
 
-    /// When deliveries began that nobody had asked for: beyond the first, and the one before had
-    /// not ended in a retry or a release.
+    /// Returns when deliveries began that no handler had asked for: beyond the first, when the
+    /// previous one had not ended in a retry or a release.
     pub(super) fn unasked(&self) -> impl Iterator<Item = Moment> {
         let mut starts = self.starts.clone();
-        // A number comes again when a group is put back.
+        // A number comes again when a group is reset.
         starts.sort_by_key(|start| (start.delivery_no, start.at));
         let asked = |delivery_no: u32| {
             self.ends

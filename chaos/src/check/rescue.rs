@@ -1,4 +1,4 @@
-//! How long the messages of a consumer that was hit waited for another to begin them.
+//! How long the messages of a consumer that was hit waited until another one began them.
 
 use std::time::Duration;
 
@@ -10,21 +10,21 @@ use crate::schedule::CALM;
 use crate::stream::Group;
 use crate::tag::Actor;
 
-/// What recovery may take, and how many messages have to be rated before that is said of a run.
+/// How long recovery may take, and how many messages must be timed before a run is judged by it.
 struct Bound {
     what: &'static str,
     p99: Duration,
     least: usize,
 }
 
-/// Of a run that is long enough, in queues and in groups alike: a killed consumer's sessions leave
+/// For a run that is long enough, in queues and in groups alike. A killed consumer's sessions leave
 /// the process list at once, those of a silent one after its lease (10 s).
 const KILLED: Bound = Bound { what: "kill -9", p99: Duration::from_secs(2), least: 30 };
 const SILENT: Bound =
     Bound { what: "a freeze or a silent cut", p99: Duration::from_secs(15), least: 10 };
 
 impl Bound {
-    /// What is wrong with these times, in one sentence.
+    /// Describes in one sentence how these times miss the bound.
     fn missed_by(&self, times: &Times, whose: &str) -> Option<String> {
         let (what, n) = (self.what, times.sorted.len());
         if n < self.least {
@@ -43,18 +43,18 @@ impl Bound {
     }
 }
 
-/// By what was done to the consumer; one time a message.
+/// Times by what was done to the consumer, one per message.
 #[derive(Debug, Default)]
 pub(crate) struct RescueTimes {
     pub(crate) killed: Times,
     pub(crate) frozen: Times,
-    /// The same of members of groups: what they had claimed of the stream.
+    /// The same for members of groups: what they had claimed of the stream.
     pub(crate) killed_members: Times,
     pub(crate) frozen_members: Times,
 }
 
 impl RescueTimes {
-    /// Nobody waits for a process that is only disturbed.
+    /// Returns the times of a kind of hit. A process that is only disturbed needs no rescue.
     fn of(&mut self, how: Hit, group: Option<Group>) -> Option<&mut Times> {
         match (how, group) {
             (Hit::Killed, None) => Some(&mut self.killed),
@@ -65,7 +65,7 @@ impl RescueTimes {
         }
     }
 
-    /// The bounds that were missed, a sentence each.
+    /// Returns the bounds that were missed, a sentence each.
     pub(crate) fn missed_bounds(&self) -> Vec<String> {
         let Self { killed, frozen, killed_members, frozen_members } = self;
         let rated = [
@@ -92,21 +92,21 @@ pub(crate) struct Times {
 }
 
 impl Times {
-    /// The time that this part of the messages took at most; `None` if there was none.
+    /// Returns the most time that this percentage of the messages took; `None` if there was none.
     pub(crate) fn percentile(&self, percent: usize) -> Option<Duration> {
         let last = self.sorted.len().checked_sub(1)?;
         self.sorted.get((last * percent).div_ceil(100)).copied()
     }
 }
 
-/// Only of hits with no other fault within the calm.
+/// Times the rescues after hits with no other fault within the calm.
 pub(super) fn times(history: &History) -> RescueTimes {
     let mut times = RescueTimes::default();
     // A consumer may be frozen and, later, killed.
     let mut alone: Vec<(Actor, Moment, Hit)> = Vec::new();
     for &(at, actor, how) in &history.hits {
         if how != Hit::Broken && is_alone(history, at) {
-            // Whoever is hit handles messages of all topics and groups.
+            // A consumer that is hit handles messages of all topics and groups.
             for group in [None, Some(Group::Plain)] {
                 times.of(how, group).into_iter().for_each(|of| of.hits += 1);
             }
@@ -117,7 +117,7 @@ pub(super) fn times(history: &History) -> RescueTimes {
         for &(actor, at, how) in &alone {
             let Some(begun) = in_hand(message, actor, at, share.group.is_some()) else { continue };
             let next = message.starts.iter().filter(|next| next.actor != actor && next.at > at);
-            // The next process of a member begins to count anew.
+            // The next process of a member starts to count again.
             let is_member = share.group.is_some_and(Group::is_member);
             let next = next.filter(|next| is_member || next.delivery_no > begun.delivery_no);
             // Without another delivery the settlement was committed just before the hit.
@@ -134,9 +134,10 @@ pub(super) fn times(history: &History) -> RescueTimes {
     times
 }
 
-/// The delivery of the message that this consumer was at when it was hit: the last one that anybody
-/// had begun by then, and not settled. What it had lost before, and others had begun since, it did
-/// not have in hand; what had asked to be tried again may wait for that.
+/// Returns the delivery of the message that this consumer was handling when it was hit: the last
+/// one that any consumer had begun by then, and that was not settled. The consumer did not have in
+/// hand what it had lost before and others had begun since; a message that had asked for a retry
+/// may wait for that.
 fn in_hand(message: &Message, actor: Actor, at: Moment, of_group: bool) -> Option<Start> {
     let begun = message.starts.iter().filter(|start| start.at < at).max_by_key(|start| start.at)?;
     let settled = message.settled.iter().any(|settled| {

@@ -1,4 +1,4 @@
-//! What a stream promises of its offsets and to its groups, from what members saw of them alone.
+//! A stream's promises about its offsets and to its groups, checked only by what members saw.
 
 #[cfg(test)]
 mod tests;
@@ -12,7 +12,7 @@ use crate::record::{Answer, Enqueued, Moment, Place, Stretch};
 use crate::stream::{Group, key_of};
 use crate::tag::{Actor, Share, Tag};
 
-/// What is broken, and of which message.
+/// Returns the promises that are broken, with their messages.
 pub(super) fn breaches(history: &History, leftovers: &Leftovers) -> Vec<(Breach, Share)> {
     let mut broken = Vec::new();
     let log = Log::read(history, &mut broken);
@@ -36,14 +36,14 @@ struct Log {
     partitions: BTreeMap<u32, BTreeMap<u64, Tag>>,
 }
 
-/// As one group has it.
+/// Returns the share of the plain group.
 fn plain(tag: Tag) -> Share {
     Share { tag, group: Some(Group::Plain) }
 }
 
 impl Log {
-    /// Each message must have one place, whoever read it and however often, and each place one
-    /// message.
+    /// Reads the log. Each message must have one place, whichever member read it and however often,
+    /// and each place one message.
     fn read(history: &History, broken: &mut Vec<(Breach, Share)>) -> Self {
         let mut log = Self::default();
         let mut known: HashMap<Tag, (u32, u64)> = HashMap::new();
@@ -60,7 +60,7 @@ impl Log {
         log
     }
 
-    /// What a group was to handle again has come to a good end since.
+    /// Checks that the group has since successfully handled what it was to handle again.
     fn check_turn(
         &self,
         history: &History,
@@ -83,7 +83,7 @@ impl Log {
         }
     }
 
-    /// What one group has read was committed, also if its sender does not know it.
+    /// Checks that what one group has read was committed, even if its sender does not know it.
     fn check_doubtful(
         &self,
         history: &History,
@@ -120,7 +120,7 @@ impl Log {
     }
 }
 
-/// From 0 on, without gaps: every group has read every message.
+/// Checks that offsets run from 0 without gaps: every group has read every message.
 fn check_density(offsets: &BTreeMap<u64, Tag>, broken: &mut Vec<(Breach, Share)>) {
     for ((&offset, &tag), expected) in offsets.iter().zip(0..) {
         if offset != expected {
@@ -130,8 +130,8 @@ fn check_density(offsets: &BTreeMap<u64, Tag>, broken: &mut Vec<(Breach, Share)>
     }
 }
 
-/// What was acknowledged before another was sent comes before it, whoever sent them; and what was
-/// sent together keeps its order.
+/// Checks that what was acknowledged before another message was sent comes before it, whichever
+/// actor sent them, and that what was sent together keeps its order.
 fn check_commits(
     history: &History,
     offsets: &BTreeMap<u64, Tag>,
@@ -152,8 +152,9 @@ fn check_commits(
     }
 }
 
-/// What a named member was told is settled lies behind its position: a process that takes its name
-/// later does not begin it. What a process has read before it lost the name it may.
+/// Checks broadcast members. A message that a named member settled lies behind its position: a
+/// process that takes the name later does not begin it. A process may still begin what it read
+/// before it lost the name.
 fn check_members(history: &History, broken: &mut Vec<(Breach, Share)>) {
     let first_reads = history.first_reads();
     for (share, message) in &history.messages {
@@ -167,9 +168,9 @@ fn check_members(history: &History, broken: &mut Vec<(Breach, Share)>) {
     }
 }
 
-/// In the ordered group a message is begun when all before it in its partition have come to their
-/// end. It may be begun again after that; after the group was put back, what lies between is
-/// handled again first.
+/// Checks the ordered group. A message is begun when all before it in its partition have ended. It
+/// may be begun again after that; after the group was reset, what lies between is handled again
+/// first.
 fn check_order(
     history: &History,
     leftovers: &Leftovers,
@@ -179,7 +180,7 @@ fn check_order(
 ) {
     let ordered = |tag| Share { tag, group: Some(Group::Ordered) };
     let is_over = |share| leftovers.dead.contains_key(&share);
-    // Of each offset: when all before it had come to an end.
+    // For each offset: when all before it had ended.
     let free_since = |since: Moment, lo: u64| {
         let mut free = BTreeMap::new();
         let mut all_done = since;
@@ -219,16 +220,16 @@ fn check_order(
     }
 }
 
-/// A range that a member of the ordered group has had.
+/// A range that a member of the ordered group held.
 #[derive(Debug, Clone, Copy)]
 struct Claim {
-    /// When the first of it was begun.
+    /// When its first message was begun.
     from: Moment,
-    /// It was settled in part at least, and nobody was told that it was not the member's own.
+    /// It was settled at least in part, and no answer said that it was not the member's own.
     is_sound: bool,
 }
 
-/// The claims of the ordered group in a partition, by their member and number.
+/// Returns the claims of the ordered group in a partition, by their member and number.
 fn claims(history: &History, partition: u32) -> HashMap<(Actor, u64), Claim> {
     let mut claims: HashMap<(Actor, u64), (Claim, bool)> = HashMap::new();
     for (share, message) in &history.messages {

@@ -7,15 +7,15 @@ use super::history::History;
 use crate::record::{Answer, Moment};
 use crate::tag::Share;
 
-/// A session that has been working for so long has claimed within its lease (10 s), and none may
-/// count as dead.
+/// A session that has worked this long has claimed within its lease (10 s), and none may count as
+/// dead.
 const FRESH: Duration = Duration::from_secs(5);
 
-/// How long what another fault did to a session may show: its lease, and a sweep.
+/// How long the effect of another fault on a session may show: its lease, and a sweep.
 const AFTERMATH: Duration = Duration::from_secs(12);
 
-/// The faults that may make a claim of its own fail, and take no other one from a session. Under
-/// any other it may have been silent.
+/// The faults that may make a session's own claim fail, and take no other claim from it. Under any
+/// other fault it may have been silent.
 const MILD: [&str; 10] = [
     "abort-before-ack",
     "cancel-messages",
@@ -29,7 +29,7 @@ const MILD: [&str; 10] = [
     "reset-group",
 ];
 
-/// Messages that such a session could not settle, because it does not hold them any more, although
+/// Finds messages that such a session could not settle because it no longer holds them, although
 /// nothing has silenced it since before it claimed them, and no operator has taken them away.
 pub(super) fn breaches(history: &History) -> Vec<(Breach, Share)> {
     let mut taken = Vec::new();

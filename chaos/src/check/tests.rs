@@ -1,4 +1,4 @@
-//! The proof is proved: each promise, broken in a record, is found, and nothing else is.
+//! Tests of the proof: each promise, broken in a record, is found, and nothing else is.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const SOUND: [(&str, &str); 3] = [
     ),
 ];
 
-/// What is found in these records, each with what is added to it.
+/// Checks these records, each with its additions, and returns the findings.
 pub(super) fn found(more: &[(&str, &str)], leftovers: &Leftovers) -> Findings {
     let folder = tempfile::tempdir().expect("a folder");
     let mut records: HashMap<&str, String> = HashMap::new();
@@ -28,7 +28,7 @@ pub(super) fn found(more: &[(&str, &str)], leftovers: &Leftovers) -> Findings {
     check(folder.path(), leftovers).expect("checked")
 }
 
-/// The promises broken in these records.
+/// Returns the promises broken in these records.
 fn broken(more: &[(&str, &str)]) -> Vec<Breach> {
     let findings = found(more, &Leftovers::default());
     findings.violations.iter().map(|violation| violation.breach).collect()
@@ -52,7 +52,8 @@ fn a_run_that_kept_every_promise_is_sound() {
     assert_eq!((findings.enqueued, findings.handled, findings.duplicates), (1, 1, 0));
 }
 
-/// I4: what the handler has written counts if it was committed, and must go with the message.
+/// I4: an effect that the handler has written counts if it was committed, and must go with the
+/// message.
 #[test]
 fn effects_happen_once_and_with_the_ack() {
     let begun = ("2-recorder", "3000000 start 1:1 1\n3100000 effect 1:1 1\n");
@@ -168,7 +169,7 @@ fn a_rescue_is_timed_from_the_hit_to_the_next_delivery() {
     assert_eq!((times.hits, times.sorted), (1, vec![Duration::from_millis(1500)]));
 }
 
-/// Found in runs: whoever had been frozen was killed later, and no freeze was ever rated.
+/// Found in runs: a consumer that had been frozen was killed later, and no freeze was ever timed.
 #[test]
 fn a_consumer_that_is_hit_twice_is_timed_twice() {
     let frozen = [
@@ -202,7 +203,7 @@ fn a_rescue_near_another_fault_is_not_timed() {
     }
 }
 
-/// As [`KILLED`], of a group of the stream: actor 2 has had 1:1 before, and its claim was lost.
+/// As [`KILLED`], for a group of the stream: actor 2 has had 1:1 before, and lost its claim.
 const OF_GROUP: [(&str, &str); 3] = [
     ("1-sender", "0 stream 1\n2000000 invoke 1:1 1\n2100000 enqueue 1:1 1 stored\n"),
     KILLED[1],
@@ -215,7 +216,7 @@ fn what_a_killed_member_of_a_group_had_begun_is_timed() {
     let times = found(&[&OF_GROUP[..], &[again]].concat(), &Leftovers::default()).rescue;
     let took = vec![Duration::from_millis(1500)];
     assert_eq!((times.killed_members.hits, times.killed_members.sorted), (1, took));
-    // A member of a broadcast group begins to count anew when another process takes its name.
+    // A member of a broadcast group starts to count again when another process takes its name.
     let member = OF_GROUP.map(|(name, lines)| (name, lines.replace("plain", "member-1")));
     let again = ("3-recorder", "31700000 read 1:1@member-1 1 0 7 1\n".to_owned());
     let records: Vec<_> =
@@ -224,7 +225,7 @@ fn what_a_killed_member_of_a_group_had_begun_is_timed() {
     assert_eq!(times.sorted, [Duration::from_millis(1700)]);
 }
 
-/// Found in runs: messages that a reset had brought back were rated as rescued, half a minute after
+/// Found in runs: messages that a reset had brought back were timed as rescued, half a minute after
 /// a kill of a consumer that had lost them long before.
 #[test]
 fn what_a_reset_brings_again_and_what_another_has_begun_was_not_rescued() {
@@ -279,7 +280,7 @@ fn a_search_must_say_of_a_message_what_the_records_say() {
     assert_eq!(found_in(&unknown).count(Breach::Misreported), 1);
 }
 
-/// What is found in a sound run's records, with these leftovers.
+/// Returns the findings in a sound run's records, with these leftovers.
 fn found_in(leftovers: &Leftovers) -> Findings {
     found(&[], leftovers)
 }
@@ -305,7 +306,7 @@ fn a_run_beyond_the_limit_is_found_unless_its_claim_may_have_been_lost() {
     assert_eq!(breaches(run(4, 4_000_001, 5_000_000, "settled")), []);
     assert_eq!(breaches(run(4, 3_500_000, 5_000_000, "settled")), [Breach::BeyondLimit]);
     assert_eq!(breaches(run(4, 3_500_000, 5_000_000, "fenced")), []);
-    // Another topic's, which has no limit.
+    // It belongs to another topic, which has no limit.
     let by_sql = format!("1000000 caller\n{three}{}", run(4, 3_500_000, 5_000_000, "settled"));
     let findings = found(&[sent, ("2-recorder", &by_sql)], &leftovers);
     assert_eq!(findings.violations.len(), 0);
@@ -328,7 +329,7 @@ fn a_message_is_cancelled_or_handled_and_never_both() {
 const DELETED: (&str, &str) =
     ("0-harness", "3000000 delete brief-1\n5000000 remade brief-1 true\n");
 
-/// F40: what a transaction has written stands in the way of a deletion.
+/// F40: a message that a transaction has written prevents a deletion.
 #[test]
 fn a_message_whose_topic_was_deleted_after_it_was_written_is_lost() {
     let sent =
@@ -373,7 +374,7 @@ fn a_message_of_a_deleted_topic_is_kept_and_never_handled_nor_made_up() {
     assert_eq!((findings.count(Breach::Lost), findings.deleted), (1, 1), "it is nowhere");
 }
 
-/// F13, F41: a claim that fails takes no other one from its session.
+/// F13, F41: a claim that fails takes no other claim from its session.
 #[test]
 fn what_a_living_session_by_sql_has_claimed_stays_its_own() {
     let caller = "21000000 caller\n30000000 start 1:1 1\n31000000 settled 1:1 1 ack fenced\n";

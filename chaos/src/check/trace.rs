@@ -1,4 +1,4 @@
-//! Whether traces tell neither more nor less than what was committed.
+//! Checks that traces report neither more nor less than what was committed.
 
 use super::history::History;
 use super::message::Message;
@@ -6,8 +6,8 @@ use super::{Breach, Leftovers, Trace};
 use crate::record::Enqueued;
 use crate::tag::Share;
 
-/// Messages whose trace is wrong. Of the stream every message leaves one, in every group; of queues
-/// those of transactional handlers.
+/// Finds messages whose trace is wrong. Every message of the stream leaves one, in every group; of
+/// the queues' messages only those of transactional handlers.
 pub(super) fn breaches(history: &History, leftovers: &Leftovers) -> Vec<(Breach, Share)> {
     if leftovers.traces.is_empty() {
         return Vec::new();
@@ -16,7 +16,7 @@ pub(super) fn breaches(history: &History, leftovers: &Leftovers) -> Vec<(Breach,
         let of = |share: Share| leftovers.traces.get(&share).copied().unwrap_or_default();
         let is_dead = leftovers.dead.contains_key(share);
         match share.group {
-            // Members claim nothing, and write nothing of what they do.
+            // Members claim nothing, and write nothing about their work.
             Some(group) if group.is_member() => false,
             Some(_) => {
                 let sent = of(share.tag.into());
@@ -33,7 +33,7 @@ pub(super) fn breaches(history: &History, leftovers: &Leftovers) -> Vec<(Breach,
     wrong.map(|(share, _)| (Breach::WrongTrace, *share)).collect()
 }
 
-/// One row if it was stored, none if it was not.
+/// Returns whether there is one row if it was stored, none if it was not.
 fn is_sent_as_told(message: &Message, trace: Trace) -> bool {
     match message.outcome() {
         Enqueued::Stored => trace.enqueued == 1,
@@ -43,8 +43,8 @@ fn is_sent_as_told(message: &Message, trace: Trace) -> bool {
     }
 }
 
-/// A message is acked once for each group, however often it was handled; once more, or not, for
-/// each time that the group was put back.
+/// Returns whether a message was acked once for each group, however often it was handled; after a
+/// reset of the group it may have been acked again.
 fn is_acked_as_told(message: &Message, trace: Trace, is_dead: bool, rewound: bool) -> bool {
     let acked = message.is_done() && !is_dead;
     if rewound { (trace.acked > 0) == acked } else { trace.acked == u64::from(acked) }

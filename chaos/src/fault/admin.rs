@@ -1,4 +1,4 @@
-//! Operators at work while the fleet is.
+//! Operators at work while the fleet runs.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -18,19 +18,20 @@ use crate::stream::{BROADCAST, Group};
 use crate::tag::{Actor, Tag};
 use crate::task::{Ending, Task};
 
-/// Messages of a topic that is deleted with all of them.
+/// Messages of a topic that is deleted together with them.
 const DOOMED: u64 = 200;
 
 /// How many messages are cancelled at a time.
 const CANCELLED: usize = 10;
 
-/// How long the work with one that is to be cancelled under its handler takes, in milliseconds.
+/// How long the work takes with a message that is to be cancelled while its handler runs, in
+/// milliseconds.
 const SLOW_MS: u64 = 2_000;
 
 /// The number of the topic that is deleted next.
 static NEXT_TOPIC: AtomicU64 = AtomicU64::new(1);
 
-/// Everything that reads, and topics closed and opened again.
+/// Runs every command that reads, and closes and opens topics again.
 pub(super) async fn operate(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
     let ordered = Group::Ordered.topic();
     let looks: [&[&str]; 12] = [
@@ -58,14 +59,14 @@ pub(super) async fn operate(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result
     let direction = if is_group || rng.random() { "--claim" } else { "--enqueue" };
     arena.rowmq(&["topic", "pause", topic, direction]).await?;
     sleep(Duration::from_millis(rng.random_range(200..3_000))).await;
-    // A topic that stays closed would be the harness's own doing.
+    // If a topic stayed closed, that would be the harness's own doing.
     while !arena.rowmq(&["topic", "resume", topic]).await? {
         sleep(Duration::from_millis(200)).await;
     }
     Ok(())
 }
 
-/// A topic of its own is deleted with all its messages while they are handled.
+/// Deletes a separate topic with all its messages while they are handled.
 pub(super) async fn purge_topic(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
     let topic = format!("doomed-{}", NEXT_TOPIC.fetch_add(1, Ordering::Relaxed));
     let there = format!("SELECT COUNT(*) FROM queue_topic WHERE name = '{topic}'");
@@ -111,8 +112,8 @@ async fn send_doomed(
     Ok(())
 }
 
-/// Messages that are waiting or handled in transactions, by the library or by the SQL contract, one
-/// after the other; some have hardly time to stop.
+/// Cancels messages that wait or are handled in transactions, by the library or by the SQL
+/// contract, one after the other; some handlers have hardly time to stop.
 pub(super) async fn cancel_messages(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
     for _ in 0..CANCELLED {
         sleep(Duration::from_millis(rng.random_range(0..500))).await;
@@ -121,7 +122,7 @@ pub(super) async fn cancel_messages(arena: &Arena, rng: &mut SmallRng) -> anyhow
         let chosen =
             if slow { send_slow(arena, topic).await? } else { arena.last_of(topic).await? };
         let Some(tag) = chosen else { continue };
-        // Nobody knows what became of it if the answer is lost.
+        // If the answer is lost, the outcome is unknown.
         arena.record.note(&Event::Purge { first: tag, n: 1 })?;
         let grace = if rng.random() { "1s" } else { "0s" };
         let id = tag.msg_id().to_string();
@@ -132,8 +133,8 @@ pub(super) async fn cancel_messages(arena: &Arena, rng: &mut SmallRng) -> anyhow
     Ok(())
 }
 
-/// A message that a session by SQL is still working on when it is cancelled, as a rule: most of
-/// theirs take no time.
+/// Sends a message that a session by SQL is usually still working on when it is cancelled: most of
+/// their messages take no time.
 async fn send_slow(arena: &Arena, topic: &str) -> anyhow::Result<Option<Tag>> {
     let tag = arena.send(topic, Task { work_ms: SLOW_MS, ending: Ending::Ack }).await?;
     let id = tag.msg_id().0.simple();
@@ -146,11 +147,12 @@ async fn send_slow(arena: &Arena, topic: &str) -> anyhow::Result<Option<Tag>> {
     Ok(Some(tag))
 }
 
-/// Behind an idle transaction that has read the hot table: `rowmq migrate`, then a change of the
-/// table by a session as a migration has it, which waits for its lock and everybody for him.
+/// Behind an idle transaction that has read the hot table, runs `rowmq migrate`, and then changes
+/// the table in a session as a migration does. That session waits for its lock, and every other
+/// session waits for that session.
 pub(super) async fn migrate(arena: &Arena, _: &mut SmallRng) -> anyhow::Result<()> {
     let mut idle = arena.connect().await?;
-    // It may break while a server goes; so does the transaction then.
+    // It may break while a server goes down; the transaction does too.
     drop(idle.batch_execute("BEGIN; SELECT COUNT(*) FROM queue_message").await);
     let began = Instant::now();
     arena.rowmq(&["migrate"]).await?;

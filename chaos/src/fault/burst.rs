@@ -1,4 +1,4 @@
-//! Far more than the consumers can handle, and a crash of the server in the middle of it.
+//! Far more messages than the consumers can handle, and a crash of the server in the middle of it.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ const BATCH: &str = "2000";
 /// How long the burst lasts before the crash.
 const BEFORE: Duration = Duration::from_secs(4);
 
-/// And how long it goes on with the server that has come back.
+/// How long it goes on after the server has come back.
 const AFTER: Duration = Duration::from_secs(2);
 
 pub(super) async fn crash_under_burst(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {

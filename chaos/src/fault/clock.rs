@@ -10,15 +10,15 @@ use tokio::time::sleep;
 
 use crate::arena::Arena;
 
-/// Time zones of processes: quarters of an hour, beyond a day's ends, and the summer time of one
-/// that changes today.
+/// Time zones of processes: with quarters of an hour, beyond a day's ends, and one whose summer
+/// time changes today.
 const ZONES: [&str; 4] = ["AAA-13:45", "BBB+11:30", "CCC-5:30", "DDD4EEE,M11.3.6/0,M11.3.0/0"];
 
 /// Skews of processes' clocks.
 const SKEWS: [&str; 4] = ["+1h", "-1h", "+25h", "-3s"];
 
-/// Processes start again with wrong time zones and clocks, and sessions with other time zones of
-/// the server's.
+/// Restarts processes with wrong time zones and clocks, and makes sessions reconnect under other
+/// time zones of the server.
 pub(super) async fn wrong_clocks(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
     let library = arena.clock_library.as_deref().map(|path| path.display().to_string());
     let members = arena.fleet.everybody();
@@ -28,7 +28,7 @@ pub(super) async fn wrong_clocks(arena: &Arena, rng: &mut SmallRng) -> anyhow::R
             odd.extend([
                 ("LD_PRELOAD", library.as_str()),
                 ("FAKETIME", *SKEWS.choose(rng).unwrap_or(&"+1h")),
-                // Nobody sets a monotonic clock.
+                // The monotonic clock is never set.
                 ("FAKETIME_DONT_FAKE_MONOTONIC", "1"),
             ]);
         }
@@ -53,7 +53,7 @@ pub(super) async fn wrong_clocks(arena: &Arena, rng: &mut SmallRng) -> anyhow::R
     arena.execute("SET GLOBAL time_zone = 'SYSTEM'").await
 }
 
-/// The server's clock jumps by an hour, to and fro.
+/// Steps the server's clock by an hour, to and fro.
 pub(super) async fn step_clock(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
     let mut steps = ["+3600", "-3600"];
     if rng.random() {

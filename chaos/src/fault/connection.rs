@@ -11,20 +11,20 @@ use super::BEYOND_LEASE;
 use crate::arena::{Arena, Member, Role};
 use crate::record::{Event, Hit};
 
-/// How long a statement is waited for: an idle process may not say it at all.
+/// How long to wait for a statement: an idle process may not send it at all.
 const SPRING: Duration = Duration::from_secs(8);
 
 const COMMIT: &str = "COMMIT";
 
-/// What a producer's lane says: it commits by itself.
+/// The statement of a producer's lane: it commits by itself.
 const LANE: &str = "INSERT INTO queue_message (topic_id, priority, id";
 
-/// What a consumer says when it claims.
+/// The statements of a consumer that claims.
 const CLAIM: [&str; 3] =
     ["SELECT priority, id, msg_id", "UPDATE queue_message", "INSERT INTO queue_claim"];
 
-/// What else processes say: a consumer settles, is declared dead, takes its name lock, beats and
-/// looks round; a producer reads its topic, finds out what became of a batch, and inserts.
+/// Other statements of processes: a consumer settles, is declared dead, takes its name lock, beats
+/// and looks round; a producer reads its topic, looks up the outcome of a batch, and inserts.
 const OTHER: [&str; 8] = [
     "DELETE m FROM queue_message",
     "UPDATE queue_worker",
@@ -36,7 +36,7 @@ const OTHER: [&str; 8] = [
     "BEGIN",
 ];
 
-/// One KILL, or a storm of them; half of them of connections that are executing something.
+/// Runs one KILL, or a storm of them; half of them hit connections that are executing something.
 pub(super) async fn kill_connection(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
     let kills = if rng.random_ratio(1, 3) { rng.random_range(15..40) } else { 1 };
     for _ in 0..kills {
@@ -53,7 +53,7 @@ pub(super) async fn kill_connection(arena: &Arena, rng: &mut SmallRng) -> anyhow
     Ok(())
 }
 
-/// For some seconds what connections execute is killed, and not the connections.
+/// Kills for some seconds what connections execute, but not the connections.
 pub(super) async fn kill_statements(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
     let rounds = rng.random_range(10..60);
     for _ in 0..rounds {
@@ -68,22 +68,22 @@ pub(super) async fn kill_statements(arena: &Arena, rng: &mut SmallRng) -> anyhow
     Ok(())
 }
 
-/// A statement is executed, and nobody hears of it: mostly one that commits.
+/// Drops the reply of a statement that is executed: mostly one that commits.
 pub(super) async fn drop_reply(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
     let statement = statement(rng);
     spring(arena, rng, |proxy| proxy.drop_reply_after(statement)).await?;
     Ok(())
 }
 
-/// A statement is not executed, and nobody hears of it: mostly one that commits.
+/// Drops a statement before it is executed: mostly one that commits.
 pub(super) async fn cut_before(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
     let statement = statement(rng);
     spring(arena, rng, |proxy| proxy.cut_before(statement)).await?;
     Ok(())
 }
 
-/// A statement that commits, or a part of a claim, arrives when its process has long connected
-/// anew (H6).
+/// Holds up a statement that commits, or a part of a claim, until long after its process has
+/// reconnected (H6).
 pub(super) async fn strand(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
     let statement = match rng.random_range(0..4) {
         0 => CLAIM[rng.random_range(0..3)],
@@ -97,7 +97,7 @@ pub(super) async fn strand(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<
     Ok(())
 }
 
-/// A connection goes dark in a transaction that holds row locks.
+/// Makes a connection go dark in a transaction that holds row locks.
 pub(super) async fn cut_in_claim(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
     let statement = ["INSERT INTO queue_claim", COMMIT][rng.random_range(0..2)];
     let victim = arena.fleet.pick(Role::Recorder, rng)?;
@@ -105,7 +105,7 @@ pub(super) async fn cut_in_claim(arena: &Arena, rng: &mut SmallRng) -> anyhow::R
     Ok(())
 }
 
-/// One of a worker's two sessions goes dark beyond its lease, while the other lives.
+/// Makes one of a worker's two sessions go dark beyond its lease, while the other lives.
 pub(super) async fn cut_life(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
     let victim = arena.fleet.pick(Role::Recorder, rng)?;
     let (Ok(sessions), Ok(workers)) = (arena.sessions_of(&victim).await, arena.workers().await)
@@ -124,7 +124,7 @@ pub(super) async fn cut_life(arena: &Arena, rng: &mut SmallRng) -> anyhow::Resul
     Ok(())
 }
 
-/// One end of connections closes, and the other end does not learn it.
+/// Closes one end of connections; the other end does not learn it.
 pub(super) async fn half_open(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
     let victim = anybody(arena, rng)?;
     let side = if rng.random() { Side::Client } else { Side::Server };
@@ -161,7 +161,7 @@ fn anybody(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<std::sync::Arc<M
     arena.fleet.pick(role, rng)
 }
 
-/// Arms a trap at some process and waits for it; the process, if the trap has sprung.
+/// Arms a trap at some process and waits for it; returns the process if the trap has sprung.
 async fn spring(
     arena: &Arena,
     rng: &mut SmallRng,
@@ -183,7 +183,7 @@ async fn trap(arena: &Arena, victim: &Member, arm: impl Fn(&FaultProxy)) -> anyh
     Ok(sprung)
 }
 
-/// Writes down whose connection this was.
+/// Records whose connection this was.
 fn broken(arena: &Arena, port: u16) -> anyhow::Result<()> {
     let fleet = arena.fleet.everybody();
     if let Some(member) = fleet.iter().find(|member| member.proxy.ports().contains(&port)) {

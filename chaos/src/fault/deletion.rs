@@ -1,4 +1,4 @@
-//! An operator deletes a topic while producers send to it, and makes it again.
+//! An operator deletes a topic while producers send to it, and creates it again.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -17,16 +17,17 @@ const ATTEMPTS: u32 = 6;
 /// Messages a second from each producer: so few that the topic is empty now and then.
 const RATE: f64 = 0.5;
 
-/// How long their transactions think: longer than a deletion waits for producers to hear of it.
+/// How long their transactions think: longer than a deletion waits for producers to notice it.
 const THINK_MS: &str = "6000";
 
-/// How long what is left may take until its consumer leaves; after it the consumer stays.
+/// How long the leftovers may take until their consumer leaves; after this time it stays.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The number of the next topic of this kind.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-/// A topic of its own, without `--purge`, again and again under the same name.
+/// Deletes a separate topic, without `--purge`, and creates it again under the same name,
+/// repeatedly.
 pub(super) async fn delete_topic(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
     let topic = format!("brief-{}", NEXT.fetch_add(1, Ordering::Relaxed));
     arena.make_topic(&topic).await?;
@@ -40,15 +41,15 @@ pub(super) async fn delete_topic(arena: &Arena, rng: &mut SmallRng) -> anyhow::R
     }
     for _ in 0..ATTEMPTS {
         sleep(Duration::from_millis(rng.random_range(500..3_000))).await;
-        // What is still open when the topic looks empty is what a deletion must wait for.
+        // A deletion must wait for what is still open when the topic looks empty.
         arena.rowmq(&["drain", &topic, "--wait", "--timeout", "5s"]).await?;
         arena.record.note(&Event::Delete { topic: topic.clone() })?;
         let deleted = arena.rowmq(&["topic", "delete", &topic, "--yes"]).await?;
         arena.make_topic(&topic).await?;
         arena.record.note(&Event::Remade { topic: topic.clone(), deleted })?;
         if deleted {
-            // It would go on with the topic that is gone until it looks for the name again, and
-            // hide what comes into it late. The next process does not know that topic.
+            // The consumer would go on with the deleted topic until it looks up the name again, and
+            // hide what comes into the topic late. The next process does not know that topic.
             consumer.signal(Signal::TERM);
         }
     }
@@ -69,7 +70,7 @@ pub(super) async fn delete_topic(arena: &Arena, rng: &mut SmallRng) -> anyhow::R
 }
 
 impl Arena {
-    /// Has an operator make a topic unless it is there, and open it: one that could not be deleted
+    /// Has an operator create a topic unless it exists, and open it: one that could not be deleted
     /// may have been left closed.
     async fn make_topic(&self, topic: &str) -> anyhow::Result<()> {
         let there = format!("SELECT COUNT(*) FROM queue_topic WHERE name = '{topic}'");

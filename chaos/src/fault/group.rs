@@ -1,4 +1,4 @@
-//! Operators who put groups of the stream elsewhere while these work.
+//! Operators who reset groups of the stream, or have them replay, while the groups work.
 
 use anyhow::Context;
 use rand::Rng;
@@ -9,10 +9,10 @@ use crate::arena::Arena;
 use crate::record::{Event, Stretch};
 use crate::stream::{Group, PARTITIONS};
 
-/// Those that may be put back: effects of transactional handlers would be there twice.
+/// The groups that may be reset: with transactional handlers, effects would be there twice.
 const MOVABLE: [Group; 3] = [Group::Plain, Group::Ordered, Group::Filtered];
 
-/// Where a group stands in a partition: everything before `mark` it is through with.
+/// The position of a group in a partition: it has finished everything before `mark`.
 struct Standing {
     first: u64,
     mark: u64,
@@ -34,7 +34,7 @@ impl Arena {
         Ok(Standing { first: self.number(&first).await?, mark: self.number(&mark).await? })
     }
 
-    /// The lowest mark of the group: nothing is skipped by going there in every partition.
+    /// Returns the lowest mark of the group: a reset to it skips nothing in any partition.
     async fn lowest_mark(&self, group: Group) -> anyhow::Result<u64> {
         let mut marks = Vec::new();
         for partition in 0..PARTITIONS {
@@ -43,8 +43,8 @@ impl Arena {
         marks.into_iter().min().context("a stream has a partition")
     }
 
-    /// Has the group handle a stretch of each partition again, and writes down what of it was still
-    /// kept when that was certain.
+    /// Has the group handle a stretch of each partition again, and records which part of it was
+    /// still kept when that was certain.
     async fn rewind(
         &self,
         group: Group,
@@ -58,7 +58,7 @@ impl Arena {
             return Ok(());
         }
         for partition in 0..PARTITIONS {
-            // What retention has removed by now may have been gone before.
+            // What retention has removed by now may already have been gone at the time.
             let lo = lo.max(self.standing(group, partition).await?.first);
             self.record.note(&Event::Rewound(Stretch { group, partition, lo, hi }))?;
         }
@@ -66,9 +66,9 @@ impl Arena {
     }
 }
 
-/// To the oldest message kept, or to one that every partition has been through.
+/// Resets a group to the oldest message kept, or to one that it has finished in every partition.
 pub(super) async fn reset_group(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
-    // Where a group stands is not to be changed by another meanwhile.
+    // No other fault may move the group until this one is over.
     let _one = arena.rewinding.lock().await;
     let group = *MOVABLE.choose(rng).context("there are some")?;
     let mark = arena.lowest_mark(group).await?;
@@ -78,9 +78,9 @@ pub(super) async fn reset_group(arena: &Arena, rng: &mut SmallRng) -> anyhow::Re
     arena.rewind(group, (to, u64::MAX), &command).await
 }
 
-/// A stretch that every partition has been through.
+/// Replays a stretch that the group has finished in every partition.
 pub(super) async fn replay_group(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
-    // Where a group stands is not to be changed by another meanwhile.
+    // No other fault may move the group until this one is over.
     let _one = arena.rewinding.lock().await;
     let group = *MOVABLE.choose(rng).context("there are some")?;
     let mark = arena.lowest_mark(group).await?;

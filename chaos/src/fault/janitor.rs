@@ -7,7 +7,7 @@ use rand::rngs::SmallRng;
 
 use crate::arena::{Arena, Role};
 
-/// What a janitor needs, without the right to see the connections of other accounts.
+/// The privileges of a janitor, without the right to see the connections of other accounts.
 const ON_TABLES: &str = "SELECT, INSERT, UPDATE, DELETE";
 
 pub(super) async fn many_janitors(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
@@ -19,7 +19,7 @@ pub(super) async fn many_janitors(arena: &Arena, rng: &mut SmallRng) -> anyhow::
     arena.fleet.dismiss(&crowd).await
 }
 
-/// The ordinary ones leave in order, so that the others take over at once.
+/// Ends the ordinary janitors in order, so that the others take over at once.
 pub(super) async fn janitor_without_process(
     arena: &Arena,
     rng: &mut SmallRng,

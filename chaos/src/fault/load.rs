@@ -1,4 +1,4 @@
-//! Strangers that load the server, and handlers that load their process.
+//! Foreign sessions that load the server, and handlers that load their process.
 
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ use crate::task::{Ending, Task};
 /// Connections of a deadlock storm.
 const RIVALS: usize = 8;
 
-/// What they do, in any order: ranges that cross each other and everybody else's, with the gaps
-/// that REPEATABLE READ locks. Nothing is changed.
+/// Their statements, in any order: ranges that cross each other's and those of all other sessions,
+/// with the gaps that REPEATABLE READ locks. Nothing is changed.
 const CROSSING: [&str; 8] = [
     "SELECT id FROM queue_message ORDER BY topic_id, priority, id LIMIT 20 FOR UPDATE",
     "SELECT id FROM queue_message ORDER BY topic_id DESC, priority DESC, id DESC LIMIT 20 \
@@ -30,7 +30,7 @@ const CROSSING: [&str; 8] = [
     "SELECT floor FROM queue_floor FOR UPDATE",
 ];
 
-/// A snapshot held open, so that nothing is purged, and a transaction that has locked the first
+/// Holds a snapshot open, so that nothing is purged, and a transaction that has locked the first
 /// messages and does nothing more.
 pub(super) async fn long_transaction(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
     let mut reader = arena.connect().await?;
@@ -43,7 +43,7 @@ pub(super) async fn long_transaction(arena: &Arena, rng: &mut SmallRng) -> anyho
          (SELECT id FROM queue_topic WHERE name = '{WORK}') ORDER BY priority, id LIMIT 20 \
          FOR UPDATE"
     );
-    // A server that goes takes both with it.
+    // A server that goes down takes both with it.
     drop(reader.batch_execute(snapshot).await);
     while let Err(error) = stranger.batch_execute(&head).await {
         tracing::info!(%error, "The first messages are locked by others.");
@@ -71,7 +71,7 @@ async fn rival(arena: &Arena, mut rng: SmallRng, end: Instant) -> anyhow::Result
         while open && Instant::now() < end {
             let work = (0..rng.random_range(2..5)).filter_map(|_| CROSSING.choose(&mut rng));
             let work: Vec<_> = work.copied().collect();
-            // One that is chosen as the victim of a deadlock begins anew.
+            // The victim of a deadlock starts again.
             drop(conn.batch_execute(&format!("BEGIN; {}", work.join("; "))).await);
             sleep(Duration::from_millis(rng.random_range(0..60))).await;
             open = conn.batch_execute("ROLLBACK").await.is_ok();
@@ -80,7 +80,7 @@ async fn rival(arena: &Arena, mut rng: SmallRng, end: Instant) -> anyhow::Result
     Ok(())
 }
 
-/// As many messages as keep every thread of a consumer's runtime for longer than a lease.
+/// Sends enough messages to keep every thread of a consumer's runtime busy for longer than a lease.
 pub(super) async fn hang_handlers(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
     let work_ms = u64::try_from(BEYOND_LEASE.as_millis())?;
     for _ in 0..rng.random_range(4..10) {

@@ -21,7 +21,7 @@ pub(super) async fn cut_consumer(arena: &Arena, rng: &mut SmallRng) -> anyhow::R
     Ok(())
 }
 
-/// For a moment that nobody should notice, or beyond every lease (F9).
+/// Cuts everything for a moment that no process should notice, or beyond every lease (F9).
 pub(super) async fn cut_all(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
     let long = rng.random_ratio(1, 3);
     let cut = if long { BEYOND_LEASE } else { Duration::from_millis(rng.random_range(100..3_000)) };
@@ -32,7 +32,7 @@ pub(super) async fn cut_all(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result
     Ok(())
 }
 
-/// Every connection is cut, once or again and again; new ones pass.
+/// Cuts every connection, once or repeatedly; new ones pass.
 pub(super) async fn reset_network(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
     let victims = one_or_all(arena, rng);
     for _ in 0..rng.random_range(1..4) {
@@ -45,7 +45,7 @@ pub(super) async fn reset_network(arena: &Arena, rng: &mut SmallRng) -> anyhow::
     Ok(())
 }
 
-/// New connections are refused, and now and then those there are cut too.
+/// Refuses new connections, and now and then cuts existing ones too.
 pub(super) async fn refuse_network(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
     let victims = one_or_all(arena, rng);
     let cut = rng.random_ratio(2, 3);
@@ -61,7 +61,7 @@ pub(super) async fn refuse_network(arena: &Arena, rng: &mut SmallRng) -> anyhow:
     Ok(())
 }
 
-/// Everything takes longer than it should, and nothing is lost (F11).
+/// Makes everything take longer than it should; nothing is lost (F11).
 pub(super) async fn slow_network(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
     let victims = one_or_all(arena, rng);
     for victim in &victims {

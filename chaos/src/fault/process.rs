@@ -12,7 +12,7 @@ use crate::record::{Event, Hit};
 use crate::stream::STREAM;
 use crate::task::{Ending, Task};
 
-/// What a lane says to send a batch, as it begins on the wire.
+/// The statement of a lane that sends a batch, as it begins on the wire.
 const IN_LANE: &str = "INSERT INTO queue_message (topic_id, priority, id";
 
 pub(super) async fn kill_consumer(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
@@ -40,8 +40,8 @@ pub(super) async fn kill_producer(arena: &Arena, rng: &mut SmallRng) -> anyhow::
     Ok(())
 }
 
-/// Its journal has messages that the server never got, or got without an answer, and another
-/// process has to go on with it while the server is still away.
+/// Kills a sender whose journal has messages that the server never got, or got without an answer;
+/// another process has to go on with it while the server is still away.
 pub(super) async fn kill_spiller(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
     let victim = arena.fleet.pick(Role::Spiller, rng)?;
     match rng.random_range(0..3) {
@@ -79,7 +79,7 @@ pub(super) async fn kill_janitor(arena: &Arena, rng: &mut SmallRng) -> anyhow::R
     Ok(())
 }
 
-/// For a moment between a read and a write, or beyond the janitor's own lease.
+/// Freezes a janitor for a moment between a read and a write, or beyond its own lease.
 pub(super) async fn freeze_janitor(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
     let victim = arena.fleet.pick(Role::Janitor, rng)?;
     if victim.signal(Signal::STOP) {

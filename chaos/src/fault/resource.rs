@@ -1,4 +1,4 @@
-//! What the server has not enough of: writes, connections, disk.
+//! Resources that the server runs out of: writes, connections, disk.
 
 use std::time::Duration;
 
@@ -11,26 +11,28 @@ use tokio::time::{Instant, sleep};
 use crate::arena::{Arena, ServerKind, WORK};
 use crate::task::{Ending, Task};
 
-/// Places left to the fleet's own newcomers when another account begins to take the rest.
+/// Connections left to new sessions of the fleet when another account begins to take the rest.
 const FREE: u64 = 4;
 
-/// So many at once ask for a place of the server's, again and again.
+/// How many tasks keep asking the server for connections.
 const HOGS: u64 = 24;
 
-/// The most places that each of them takes: a server that was restarted meanwhile has more.
+/// The most connections that each of them takes: a server that was restarted in the meantime has
+/// more.
 const MOST: usize = 10;
 
-/// How long the taking is given, before members of the fleet are cut and before they may return.
+/// How long the taking lasts, before members of the fleet are cut and before they may return.
 const TAKING: Duration = Duration::from_secs(1);
 
-/// Messages of this size that are sent while the disk is full.
+/// The number and the size of the messages sent while the disk is full.
 const LARGE: usize = 1_000;
 const PADDING: usize = 60_000;
 
-/// What `dev-server` starts a server with.
+/// The limit with which `dev-server` starts a server.
 const CONNECTIONS: u64 = 500;
 
-/// The application's account has no privilege to write all the same.
+/// Makes the server read-only. The application's account has no privilege to write in spite of
+/// that.
 pub(super) async fn read_only(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
     let on = match arena.server()?.kind {
         ServerKind::Mariadb => "SET GLOBAL read_only = 1",
@@ -42,7 +44,7 @@ pub(super) async fn read_only(arena: &Arena, rng: &mut SmallRng) -> anyhow::Resu
     arena.execute("SET GLOBAL read_only = 0").await
 }
 
-/// Another account takes every connection there is while members of the fleet are cut.
+/// Takes every connection with another account while members of the fleet are cut.
 pub(super) async fn exhaust_connections(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
     let hog = arena.account("chaos_hog", "SELECT").await?;
     let taken = arena.number("SELECT COUNT(*) FROM information_schema.processlist").await?;
@@ -52,7 +54,7 @@ pub(super) async fn exhaust_connections(arena: &Arena, rng: &mut SmallRng) -> an
         arena.fleet.everybody().into_iter().filter(|_| rng.random_ratio(2, 3)).collect();
     let cut = async {
         sleep(TAKING).await;
-        // Their places are taken before they may come back.
+        // Their connections are taken before they may come back.
         victims.iter().for_each(|victim| victim.proxy.refuse());
         sleep(TAKING).await;
         victims.iter().for_each(|victim| victim.proxy.pass());
@@ -63,7 +65,7 @@ pub(super) async fn exhaust_connections(arena: &Arena, rng: &mut SmallRng) -> an
     arena.execute(&format!("SET GLOBAL max_connections = {CONNECTIONS}")).await
 }
 
-/// Takes places until `end`, then leaves them; how often there was none.
+/// Takes connections until `end`, then closes them; returns how often there was none.
 async fn take(account: &ServerUrl, end: Instant) -> usize {
     let (mut taken, mut refused) = (Vec::new(), 0);
     while Instant::now() < end {
@@ -79,11 +81,11 @@ async fn take(account: &ServerUrl, end: Instant) -> usize {
     refused
 }
 
-/// The disk is full, then it is not; a server that gave up is started again.
+/// Fills the disk, then frees it; a server that gave up is started again.
 pub(super) async fn fill_disk(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
     arena.server()?.fill_disk().await?;
     let end = Instant::now() + Duration::from_millis(rng.random_range(3_000..12_000));
-    // Tables have room of their own: it has to be used up before a full disk is noticed.
+    // Tables have spare room: it has to be used up before a full disk is noticed.
     for _ in 0..LARGE {
         let task = Task { work_ms: rng.random_range(0..400), ending: Ending::Ack };
         let sent = arena.send_padded(WORK, task, PADDING);

@@ -19,7 +19,7 @@ const SCRAPERS: usize = 100;
 /// once.
 const SLOW: usize = 20;
 
-/// How long it goes on: longer than an endpoint gives a request.
+/// How long it goes on: longer than an endpoint waits for a request.
 const STORM: Duration = Duration::from_secs(13);
 
 /// The longest a scraper waits for an answer, behind slow clients that hold every place.
@@ -41,7 +41,8 @@ pub(super) async fn scrape_storm(arena: &Arena, rng: &mut SmallRng) -> anyhow::R
     Ok(())
 }
 
-/// How many answers one client got. A process that ends meanwhile takes its endpoint along.
+/// Returns how many answers one client got. A process that ends in the meantime takes its endpoint
+/// with it.
 async fn scrape(endpoints: &[SocketAddr], mut rng: SmallRng, end: Instant) -> usize {
     let mut served = 0;
     while Instant::now() < end {
@@ -61,7 +62,7 @@ async fn get(endpoint: SocketAddr) -> std::io::Result<usize> {
     stream.read_to_end(&mut answer).await
 }
 
-/// One byte now and then.
+/// Sends one byte now and then.
 async fn dawdle(endpoint: SocketAddr, end: Instant) {
     while Instant::now() < end {
         if let Ok(mut stream) = TcpStream::connect(endpoint).await {

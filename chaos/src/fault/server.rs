@@ -24,7 +24,7 @@ pub(super) async fn restart_server(arena: &Arena, _: &mut SmallRng) -> anyhow::R
     arena.server()?.restart().await
 }
 
-/// For a moment, or beyond every lease (history H20).
+/// Freezes the server for a moment, or beyond every lease (history H20).
 pub(super) async fn stall_server(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
     let _server = arena.server()?.alone().await;
     let long = rng.random_ratio(1, 3);
@@ -34,8 +34,8 @@ pub(super) async fn stall_server(arena: &Arena, rng: &mut SmallRng) -> anyhow::R
     arena.server()?.thaw().await
 }
 
-/// Half of the consumers are frozen, the server starts again, and their connections' ids come up
-/// again under strangers, who stay until after the consumers' thaw (history H21).
+/// Freezes half of the consumers and restarts the server; their connections' ids are then given to
+/// another login, whose sessions stay until after the consumers' thaw (history H21).
 pub(super) async fn reuse_ids(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
     let _server = arena.server()?.alone().await;
     let mut victims = arena.fleet.all(Role::Recorder);
@@ -58,7 +58,7 @@ pub(super) async fn reuse_ids(arena: &Arena, rng: &mut SmallRng) -> anyhow::Resu
     Ok(())
 }
 
-/// Starts the server again, and opens connections until the victims' ids have come up again.
+/// Restarts the server, and opens connections until the victims' ids have come up again.
 async fn strangers(
     arena: &Arena,
     victims: &[std::sync::Arc<crate::arena::Member>],

@@ -9,13 +9,13 @@ use tokio::time::sleep;
 
 use crate::arena::Arena;
 
-/// How often it looks whether it still has what it stands in line for.
+/// How often it checks whether it still holds or waits for its lock.
 const PAUSE: Duration = Duration::from_millis(500);
 
 const NAME: &str = "chaos_stranger";
 
 /// Asks for every name lock that it can guess or has read somewhere, and keeps what it gets until
-/// the run is over: the queue may not depend on them.
+/// the run is over: the queue must not depend on them.
 pub(super) async fn hold_locks(arena: &Arena, _: &mut SmallRng) -> anyhow::Result<()> {
     arena.execute(&format!("CREATE USER IF NOT EXISTS {NAME}@'%' IDENTIFIED BY 'app'")).await?;
     let opts = Opts::from_url(arena.root.expose())?;
@@ -40,7 +40,7 @@ pub(super) async fn hold_locks(arena: &Arena, _: &mut SmallRng) -> anyhow::Resul
     Ok(())
 }
 
-/// Stands in line for the lock; whenever its session is lost it begins again.
+/// Waits for the lock; whenever its session is lost it starts again.
 async fn hold(login: Opts, name: String) {
     let ask = format!("DO GET_LOCK({name}, 1)");
     loop {

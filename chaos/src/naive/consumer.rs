@@ -1,4 +1,4 @@
-//! Claims by connection id, reads back what the connection owns, handles it, deletes it.
+//! Claims by connection id, reads back what the connection owns, handles it, and deletes it.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ pub(super) async fn run(
 ) -> anyhow::Result<()> {
     while let Some(mut conn) = connect(url, drain).await {
         while !drain.is_cancelled() {
-            // Whatever fails, the connection is made anew, as after any error of a driver.
+            // Whatever fails, it reconnects, as after any error of a driver.
             let Ok(rows) = claim(&mut conn, args.concurrency).await else { break };
             if rows.is_empty() {
                 tokio::time::sleep(IDLE).await;

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::connect;
 
-/// How often it looks: as often as the product's own.
+/// How often it looks: as often as the product's own janitor.
 const SWEEP: Duration = Duration::from_millis(300);
 
 #[derive(QueryableByName)]

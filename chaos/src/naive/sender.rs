@@ -1,4 +1,4 @@
-//! Inserts rows; what had no answer is inserted again, as everybody does.
+//! Inserts rows; an insert without an answer is repeated, as most programs do.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ pub(super) async fn run(
     Ok(())
 }
 
-/// One transaction, as the business would have it.
+/// Runs one transaction, as an application would.
 async fn insert(conn: &mut AsyncMysqlConnection, tag: Tag, body: &[u8]) -> diesel::QueryResult<()> {
     conn.batch_execute("BEGIN").await?;
     diesel::sql_query("INSERT INTO naive_queue (msg_id, body) VALUES (?, ?)")

@@ -1,4 +1,4 @@
-//! What may be done with topics: each with its own rule, and the switch for all of them.
+//! What topics allow: each by its own rule, and the switch for all of them.
 
 use rowmq_test::TestDatabase;
 use serde_json::json;

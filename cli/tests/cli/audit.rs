@@ -1,4 +1,4 @@
-//! What people change with `rowmq` is in the audit, and what was refused is not.
+//! Changes that users make with `rowmq` are in the audit, and refused ones are not.
 
 use diesel::sql_types::BigInt;
 use diesel::{QueryableByName, sql_query};
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::run::{Rowmq, cells};
 
-/// The newest entry: what, of what, how many messages, and the detail.
+/// Returns the newest entry: action, target, number of messages, and detail.
 pub(crate) fn newest(rowmq: &Rowmq) -> (String, String, u64, String) {
     told(&rowmq.json(&["audit", "--limit", "1"])[0])
 }
@@ -27,7 +27,8 @@ fn count(rowmq: &Rowmq) -> usize {
     rowmq.json(&["audit", "-n", "1000"]).as_array().expect("entries").len()
 }
 
-/// Says each command, with words separated by spaces, and compares the one entry that it leaves.
+/// Runs each command, given as words separated by spaces, and compares the one entry that it
+/// leaves.
 #[track_caller]
 fn leave(rowmq: &Rowmq, commands: &[(&str, &str, &str, u64, &str)]) {
     for (command, action, target, messages, detail) in commands {
@@ -118,7 +119,7 @@ async fn every_change_of_topics_and_messages_leaves_its_entry() {
     leave(&rowmq, &[("topic delete mail --purge --yes", "delete-topic", "mail", 3, "")]);
 }
 
-/// Makes the ready messages of `mail` dead letters.
+/// Dead-letters the ready messages of `mail`.
 async fn bury(database: &TestDatabase) {
     let name = rowmq_core::TopicName::new("mail").expect("a name");
     let topic = store::topic::existing(&mut database.connect().await, &name).await.expect("there");
@@ -266,7 +267,7 @@ async fn an_account_that_may_not_write_the_audit_changes_nothing() {
         ["topic list", "stats", "schedule list", "access", "audit", "scheduled list mail"]
             .map(|command| own.json(&command.split(' ').collect::<Vec<_>>()))
             .map(|mut told| {
-                // What changes by itself.
+                // This field changes by itself.
                 for row in told.as_array_mut().into_iter().flatten() {
                     if let Some(row) = row.as_object_mut() {
                         row.remove("oldest_age_ms");
@@ -305,8 +306,8 @@ async fn an_account_that_may_not_write_the_audit_changes_nothing() {
     }
 }
 
-/// Of this many messages those that are gone are those that the audit has counted: looked at while
-/// they are purged and when the command is killed in the middle.
+/// The messages that are gone are always those that the audit has counted: checked while they are
+/// purged, and after the command was killed half-way.
 #[tokio::test]
 async fn a_purge_that_is_killed_has_told_what_it_has_deleted() {
     const N: i64 = 8_000;
@@ -331,7 +332,7 @@ async fn a_purge_that_is_killed_has_told_what_it_has_deleted() {
     assert_eq!((left + counted, counted >= told), (N, true));
 }
 
-/// The messages that are left and those that the audit has counted, at one moment.
+/// Returns how many messages are left and how many the audit has counted, at one moment.
 async fn left_and_counted(conn: &mut AsyncMysqlConnection) -> (i64, i64) {
     #[derive(QueryableByName)]
     struct Row {

@@ -1,4 +1,4 @@
-//! The way to the benchmark's program.
+//! How `rowmq` finds the benchmark's program.
 
 use std::fs::{self, Permissions};
 use std::io::ErrorKind;
@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 
 const URL: &str = "mysql://u:secret@127.0.0.1:9/q";
 
-/// `rowmq` in a folder of its own, with another one in PATH.
+/// Returns `rowmq` in its own folder, with another folder in PATH.
 fn rowmq(beside: &Path, path: &Path, arguments: &[&str]) -> Command {
     let program = beside.join("rowmq");
     if !program.exists() {
@@ -20,8 +20,8 @@ fn rowmq(beside: &Path, path: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs it. What was just written cannot be run while a child of another test, which has begun in
-/// between, still has it open.
+/// Runs it. A file that was just written cannot be executed while a child of another test, started
+/// in between, still has it open.
 fn ended(command: &mut Command) -> Output {
     loop {
         match command.output() {
@@ -31,7 +31,7 @@ fn ended(command: &mut Command) -> Output {
     }
 }
 
-/// A program that says what it was given.
+/// Writes a program that prints its arguments.
 fn put(folder: &Path, name: &str) {
     let program = folder.join(name);
     fs::write(&program, "#!/bin/sh\necho \"${0##*/} $ROWMQ_URL $*\"\nexit 3\n").expect("written");
@@ -41,7 +41,7 @@ fn put(folder: &Path, name: &str) {
 #[test]
 fn without_the_program_it_says_where_to_get_it() {
     let (beside, path) = (tempfile::tempdir().expect("made"), tempfile::tempdir().expect("made"));
-    // Elsewhere it may be anybody's.
+    // In another folder it could be any user's.
     put(path.path(), "bench");
     put(beside.path(), "bench");
     let ended = ended(&mut rowmq(beside.path(), path.path(), &["cases"]));

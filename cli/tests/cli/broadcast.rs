@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::audit::newest;
 use crate::run::{Rowmq, cells};
 
-/// A member that has handled `n` messages and has told so.
+/// Starts a member that has handled `n` messages and has reported that.
 async fn member(database: &TestDatabase, group: &Topic, name: Option<&str>, n: usize) -> Worker {
     let worker = Worker::start(WorkerOptions::new(database.url().clone(), "test")).await;
     let worker = worker.expect("started");

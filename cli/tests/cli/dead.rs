@@ -11,7 +11,7 @@ use rowmq_test::TestQueue;
 use crate::audit::newest;
 use crate::run::{Rowmq, cells};
 
-/// Refuses what begins with `bad`, or everything.
+/// Refuses messages that begin with `bad`, or all.
 struct Picky {
     everything: bool,
     handled: Mutex<BTreeMap<String, String>>,
@@ -79,7 +79,7 @@ async fn dead_letters_are_listed_shown_and_put_back() {
     assert_eq!(queue.depth("mail").await.dead, 0);
 }
 
-/// Fails with the number of the delivery.
+/// Fails with the delivery's number as its error.
 struct Failing;
 
 impl RawHandler for Failing {

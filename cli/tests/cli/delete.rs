@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::run::Rowmq;
 
-/// Messages in every table: ready and claimed, scheduled, dead, kept.
+/// Creates messages in every table: ready and claimed, scheduled, dead, archived.
 async fn filled(database: &TestDatabase, ready: usize) -> (Topic, Worker) {
     let topic = database.topic("mail").await;
     let mut conn = database.connect().await;
@@ -80,7 +80,7 @@ async fn an_empty_topic_is_deleted_without_asking() {
     assert!(rowmq.refuse(&["topic", "show", "mail"]).contains("There is no topic 'mail'"));
 }
 
-/// Its COMMIT would be answered with success, and nobody would ever read the message.
+/// Otherwise its COMMIT would succeed, and no consumer would ever read the message.
 #[tokio::test]
 async fn a_topic_that_an_open_transaction_has_written_to_is_not_deleted() {
     let database = TestDatabase::new().await;

@@ -1,4 +1,4 @@
-//! A topic written into a file, and what becomes of it when that is cut off.
+//! Exporting a topic into a file, and what happens when the export is cut off.
 
 use std::fs::{self, OpenOptions};
 use std::path::Path;
@@ -15,7 +15,7 @@ fn lines(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }
 
-/// 300 delayed messages, and 450 that are ready, in two priorities.
+/// Creates a topic with 300 delayed messages, and 450 ready ones in two priorities.
 async fn filled(database: &TestDatabase) -> Topic {
     let topic = database.topic("mail").await;
     let mut messages = Vec::new();
@@ -85,7 +85,7 @@ async fn wherever_a_file_ends_the_export_goes_on_behind_it() {
     };
     assert_eq!(resume(&whole)["messages"], 750, "there was no file: a new one");
     let expected = fs::read(&whole).expect("written");
-    // What comes now is behind the last row of what has begun.
+    // This message sorts behind the last row of the export that has begun.
     let late = [NewMessage::new("late").with_priority(Priority::LAST)];
     enqueue_to(&mut database.connect().await, &topic, &late).await.expect("enqueued");
     let ends: Vec<usize> =
@@ -99,7 +99,7 @@ async fn wherever_a_file_ends_the_export_goes_on_behind_it() {
         let told = resume(&cut);
         let lines = ends.iter().filter(|end| **end <= at).count();
         if lines == 0 {
-            // Nothing tells where it began: it begins now.
+            // Nothing shows where the export began: it begins now.
             assert_eq!((&told["messages"], &told["earlier"]), (&json!(751), &json!(0)));
             continue;
         }
@@ -120,7 +120,7 @@ async fn an_export_that_the_system_kills_in_a_line_goes_on_behind_it() {
     rowmq.say(&["export", "mail", "--to", whole.to_str().expect("text")]);
     let expected = fs::read_to_string(&whole).expect("written");
     let export = rowmq.command(&["export", "mail", "--to", cut.to_str().expect("text")]);
-    // A file that may not grow beyond this ends its writer, in the middle of a page.
+    // A limit on the file size kills the export in the middle of a page.
     let mut limited = Command::new("sh");
     limited.args(["-c", "ulimit -c 0; ulimit -f 50; exec \"$@\"", "sh"]);
     limited.arg(export.get_program()).args(export.get_args());
@@ -132,7 +132,7 @@ async fn an_export_that_the_system_kills_in_a_line_goes_on_behind_it() {
     rowmq.say(&["export", "mail", "--to", cut.to_str().expect("text"), "--resume"]);
     let of = |text: &str| {
         let without_place = |mut line: Value| {
-            // The last row of a server is that of all its databases' tests.
+            // The last row of a server covers the databases of all tests.
             line.as_object_mut().expect("an object").remove("place");
             line
         };

@@ -1,4 +1,4 @@
-//! What became of a message, asked by a person and by a script.
+//! Finding a message, by a user and by a script.
 
 use rowmq_core::handler::{Context, HandlerError, RawHandler};
 use rowmq_core::{NewMessage, enqueue_all};
@@ -6,7 +6,7 @@ use rowmq_test::TestQueue;
 
 use crate::run::{Rowmq, cells};
 
-/// Refuses what begins with `bad`.
+/// Refuses messages that begin with `bad`.
 struct Picky;
 
 impl RawHandler for Picky {

@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::audit::newest;
 use crate::run::{Rowmq, cells};
 
-/// A stream of `n` messages that have their offsets.
+/// Creates a stream of `n` messages that have their offsets.
 async fn filled(database: &TestDatabase, rowmq: &Rowmq, n: usize) {
     rowmq.say(&["topic", "create", "orders", "--kind", "stream", "--partitions", "2"]);
     let mut conn = database.connect().await;
@@ -68,7 +68,8 @@ async fn a_group_is_created_watched_reset_and_replayed() {
     worker.stop().await.expect("stopped");
 }
 
-/// One worker has 30 messages of the log of `orders@mail`; nobody has any of `orders@bill`.
+/// One worker has claimed 30 messages of the log of `orders@mail`; no worker has any of
+/// `orders@bill`.
 fn members_and_their_claims_are_shown(rowmq: &Rowmq, worker: &Worker) {
     let members = rowmq.json(&["group", "members", "orders@mail"]);
     let one = &members[0];

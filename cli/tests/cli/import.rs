@@ -1,4 +1,4 @@
-//! A file taken into a topic.
+//! Importing a file into a topic.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::run::Rowmq;
 
-/// A folder with a file of so many messages for the topic `mail`, and its path.
+/// Writes a file of `n` messages for the topic `mail`; returns its folder and its path.
 pub(crate) fn file_of(n: usize) -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("mail.ndjson");
@@ -28,7 +28,7 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("text")
 }
 
-/// The lines of an export, without what is of the place and the time of their storing.
+/// Returns the lines of an export, without the fields for where and when they were stored.
 fn messages(export: &str) -> Vec<Value> {
     let of = |line: &str| {
         let mut line: Value = serde_json::from_str(line).expect("JSON");
@@ -57,7 +57,7 @@ async fn what_is_imported_is_what_was_exported() {
             .with_expiry(Duration::from_secs(7201)),
     ];
     enqueue_to(&mut database.connect().await, &from, &messages_sent).await.expect("enqueued");
-    // As a retry may be, it is due when it has expired; nobody could enqueue that.
+    // Like some retries, it is due after it has expired; an enqueue cannot do that.
     let too_late = NewMessage::new("too late").with_delay(Duration::from_secs(60));
     let too_late = too_late.with_expiry(Duration::from_secs(120));
     let id = too_late.msg_id.to_string();
@@ -150,7 +150,7 @@ async fn another_database_knows_nothing_of_the_import() {
     assert!(sentence.contains("knows nothing of this import"), "{sentence}");
     Rowmq::on(&one).say(&["topic", "resume", "mail", "--enqueue"]);
     Rowmq::on(&one).say(&["import", text(&file)]);
-    // Nor does it believe what the journal knows of an import that has ended.
+    // Nor does it trust the journal about an import that has ended.
     let sentence = Rowmq::on(&other).refuse(&["import", text(&file)]);
     assert!(sentence.contains("knows nothing of this import"), "{sentence}");
     assert_eq!(Rowmq::on(&other).json(&["stats"])[0]["unsettled"], 0);

@@ -1,5 +1,5 @@
-//! An import that is cut off at its worst moments: each message is stored once, in a topic that
-//! remembers no ids.
+//! An import cut off at its worst moments: each message is stored once, in a topic that remembers
+//! no ids.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,7 +20,7 @@ use crate::run::Rowmq;
 /// Five transactions.
 const MESSAGES: usize = 2500;
 
-/// How often each body is in the topic.
+/// Returns how often each body is in the topic.
 async fn bodies(database: &TestDatabase, topic: &Topic) -> BTreeMap<String, usize> {
     let mut conn = database.connect().await;
     let (mut bodies, mut after) = (BTreeMap::new(), RowId(0));
@@ -49,7 +49,8 @@ fn start(url: &ServerUrl, file: &str) -> Program {
     Program::start(command.stdout(Stdio::null()))
 }
 
-/// What befalls a COMMIT: it is done and not answered, not done, or done later than the client is.
+/// What happens to a COMMIT: it is done without a reply, not done, or done after the client is
+/// gone.
 type Arm = fn(&FaultProxy, &str);
 const ARMS: [Arm; 3] = [FaultProxy::drop_reply_after, FaultProxy::cut_before, FaultProxy::strand];
 
@@ -70,7 +71,7 @@ async fn an_import_that_is_killed_at_its_commits_stores_each_message_once() {
         let stored: usize = bodies(&database, &topic).await.values().sum();
         assert!(stored < MESSAGES, "it was killed in the middle");
         most = most.max(stored);
-        // The commit of a client that is dead arrives when the next one is at work.
+        // The COMMIT of a dead client arrives while the next one works.
         proxy.release();
     }
     assert!(most > 0, "some of it was stored by those that were killed");
@@ -105,7 +106,7 @@ async fn an_import_that_is_killed_at_any_moment_stores_each_message_once() {
     let topic = database.topic("mail").await;
     let (_folder, file) = file_of(MESSAGES);
     let file = file.to_str().expect("text");
-    // Each is killed as soon as it has stored more, while it is storing the next.
+    // Each is killed once it has stored more, while it stores the next.
     let mut killed = 0;
     loop {
         let stored: usize = bodies(&database, &topic).await.values().sum();

@@ -1,5 +1,5 @@
-//! The real binary against a real server: each command, as people and as scripts see it, and each
-//! wrong input.
+//! The real binary against a real server: each command, as users and scripts see it, and each wrong
+//! input.
 
 #![allow(clippy::expect_used, reason = "a test that cannot run its command has failed")]
 

@@ -23,7 +23,7 @@ async fn a_message_that_is_there_already_is_told_with_its_id() {
     rowmq.say(&["topic", "set", "mail", "--dedupe-window", "none"]);
     assert_eq!(rowmq.say(&given), format!("{}\n", given[4]));
     rowmq.say(&["topic", "delete", "mail", "--purge", "--yes"]);
-    // A topic of the same name knows nothing of them.
+    // A topic with the same name does not have them.
     rowmq.say(&["topic", "create", "mail", "--dedupe-window", "24h"]);
     for command in [&given[..], &unique[..], &replaced[..]] {
         assert!(!rowmq.say(command).contains(' '), "{command:?}");

@@ -1,4 +1,4 @@
-//! What needs a server of its own, because it changes or needs another one than the suite's.
+//! Tests that need a private server, because they change it or need another one than the suite's.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,7 +9,7 @@ use rowmq_test::TestDatabase;
 
 use crate::run::Rowmq;
 
-/// A private server, removed in the end.
+/// A private server, removed at the end.
 struct OwnServer {
     kind: String,
     name: String,
@@ -86,7 +86,7 @@ async fn a_read_only_server_is_named_with_the_fix_and_loses_nothing() {
     assert_eq!(rowmq.json(&["stats", "mail"])[0]["unsettled"], 2);
 }
 
-/// MariaDB tells clients the version it is started with; MySQL has no such option.
+/// MariaDB reports to clients the version it is started with; MySQL has no such option.
 #[test]
 fn an_old_server_is_told_to_be_upgraded() {
     let server = OwnServer::start("mariadb", "old", &["--version=10.5.23-MariaDB"]);

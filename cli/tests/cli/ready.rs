@@ -1,4 +1,4 @@
-//! What is done with ready messages: watched, moved, purged, waited for.
+//! Commands on ready messages: tail, move, purge, wait.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -107,7 +107,7 @@ async fn tail_shows_what_comes_into_a_queue_and_into_a_stream() {
         let mut out = BufReader::new(child.stdout.take().expect("piped"));
         let name = TopicName::new(topic).expect("a name");
         let mut conn = database.connect().await;
-        // It begins at the end of what there is when it has come up: what is sent before is old.
+        // It starts at the end of what is there when it is up: messages sent before are old.
         let mut sent = 0;
         let ended = loop {
             enqueue_all(&mut conn, &name, &[NewMessage::new("new")]).await.expect("enqueued");

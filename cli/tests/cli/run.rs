@@ -27,12 +27,12 @@ impl Rowmq {
         Self::at_text(url.expose())
     }
 
-    /// At a URL that need not be one.
+    /// Returns it for a URL that need not be one.
     pub(crate) fn at_text(url: &str) -> Self {
         Self { url: url.to_owned() }
     }
 
-    /// The command, with nothing of the tester's own environment that would lead it elsewhere.
+    /// Returns the command, without environment variables that would direct it elsewhere.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_rowmq"));
         for name in ["ROWMQ_URL_FILE", "ROWMQ_CONFIG", "CREDENTIALS_DIRECTORY", "RUST_LOG"] {
@@ -47,24 +47,24 @@ impl Rowmq {
         Ended::of(&mut self.command(arguments))
     }
 
-    /// With `input` on standard input.
+    /// Runs it with `input` on standard input.
     pub(crate) fn run_with(&self, arguments: &[&str], input: &[u8]) -> Ended {
         let mut child =
             self.command(arguments).stdin(Stdio::piped()).spawn().expect("rowmq starts");
         let mut stdin = child.stdin.take().expect("a pipe");
-        // It may have read all it wants.
+        // It may have stopped reading.
         let _had_enough = stdin.write_all(input);
         drop(stdin);
         Ended::from(child.wait_with_output().expect("rowmq ends"))
     }
 
-    /// What it says when it succeeds.
+    /// Returns its output; it must succeed.
     #[track_caller]
     pub(crate) fn say(&self, arguments: &[&str]) -> String {
         self.run(arguments).succeeded()
     }
 
-    /// What it says to scripts when it succeeds.
+    /// Returns its output for scripts; it must succeed.
     #[track_caller]
     pub(crate) fn json(&self, arguments: &[&str]) -> Value {
         let arguments: Vec<_> = arguments.iter().copied().chain(["--json"]).collect();
@@ -72,7 +72,7 @@ impl Rowmq {
         serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error} in {out}"))
     }
 
-    /// Its sentence when it refuses.
+    /// Returns its sentence; it must refuse.
     #[track_caller]
     pub(crate) fn refuse(&self, arguments: &[&str]) -> String {
         self.run(arguments).refused(1)
@@ -90,7 +90,7 @@ impl Ended {
         self.out
     }
 
-    /// One line on standard error, nothing on standard output.
+    /// Asserts one line on standard error and nothing on standard output; returns the line.
     #[track_caller]
     pub(crate) fn refused(self, code: i32) -> String {
         assert_eq!(self.code, Some(code), "{self:?}");
@@ -109,7 +109,7 @@ impl From<std::process::Output> for Ended {
     }
 }
 
-/// The table's lines, each cut into its cells, without the header.
+/// Returns the table's lines, each split into its cells, without the header.
 pub(crate) fn cells(table: &str) -> Vec<Vec<&str>> {
     table
         .lines()

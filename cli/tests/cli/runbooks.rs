@@ -1,5 +1,4 @@
-//! The commands that the runbooks and the documentation of alerts tell people to run exist, with
-//! these arguments.
+//! The commands in the runbooks and in the documentation of alerts exist, with these arguments.
 
 #![allow(clippy::expect_used, reason = "a test that cannot read its documents has failed")]
 
@@ -9,7 +8,7 @@ use std::path::Path;
 use clap::Parser;
 use rowmq_cli::Arguments;
 
-/// What stands for something of the reader's own.
+/// Replacements for the reader's own values.
 const STANDS_FOR: [(&str, &str); 7] = [
     ("TOPIC", "mail"),
     ("STREAM", "orders"),
@@ -20,7 +19,7 @@ const STANDS_FOR: [(&str, &str); 7] = [
     ("N", "5"),
 ];
 
-/// The words of a command, without its comment.
+/// Returns the words of a command, without its comment.
 fn words(command: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut quoted = false;
@@ -39,7 +38,7 @@ fn words(command: &str) -> Vec<String> {
     words.into_iter().map(stands_for).collect()
 }
 
-/// Every command line in a document: in blocks and in the text.
+/// Returns every command line in a document: in blocks and in the text.
 fn commands(text: &str) -> Vec<&str> {
     let in_blocks = text.lines().filter_map(|line| line.strip_prefix("$ "));
     let in_text = text.split('`').skip(1).step_by(2);
@@ -53,7 +52,7 @@ fn every_command_of_a_runbook_is_one_that_rowmq_takes() {
     for entry in fs::read_dir(folder).expect("the folder is there") {
         let path = entry.expect("readable").path();
         let text = fs::read_to_string(&path).expect("readable");
-        // A fence of three is no quoting.
+        // A fence of three backticks is not a quote.
         for command in commands(&text.replace("```", "")) {
             read += 1;
             if let Err(error) = Arguments::try_parse_from(words(command)) {

@@ -1,4 +1,4 @@
-//! Recurring messages, set and looked at by people.
+//! Recurring messages, set and inspected by users.
 
 use rowmq_test::TestQueue;
 

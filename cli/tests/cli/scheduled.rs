@@ -1,4 +1,4 @@
-//! Messages whose time has not come.
+//! Messages that are not due yet.
 
 use std::time::Duration;
 

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::run::Rowmq;
 
-/// A database without the queue's tables.
+/// Creates a database without the queue's tables.
 async fn empty() -> TestDatabase {
     let server = env::var("ROWMQ_URL").expect("ROWMQ_URL names the server to test on");
     TestDatabase::empty_on(&ServerUrl::new(&server).expect("a URL")).await

@@ -1,4 +1,4 @@
-//! What happened to one message, asked by a person and by a script.
+//! The trace of one message, for a user and for a script.
 
 use rowmq_core::handler::{Context, HandlerError, RawHandler};
 use rowmq_core::stream::{Contention, sequence};

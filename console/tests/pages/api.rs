@@ -10,7 +10,7 @@ use crate::content::{Content, QUEUE, STREAM};
 use crate::contract::Contract;
 use crate::place::{Browser, Place};
 
-/// The words that a message's state is asked for by.
+/// Returns the values of the search's parameter for a message's state.
 fn states(contract: &Contract) -> Vec<String> {
     let (.., search) = contract
         .operations()
@@ -33,7 +33,7 @@ async fn search(contract: &mut Contract, admin: &mut Browser, content: &Content)
             found.extend(messages.map(|it| it["state"].as_str().expect("text").to_owned()));
         }
     }
-    // What is gone is found by its id alone.
+    // A message that is gone is found only by its id.
     let wanted = states(contract).into_iter().filter(|state| state != "gone");
     assert_eq!(found, wanted.collect(), "messages in every state");
     for query in ["biz_id=late", "key=ready", "header=tenant%3Dacme", "within=1h", "offset=0:0"] {
@@ -46,7 +46,7 @@ async fn search(contract: &mut Contract, admin: &mut Browser, content: &Content)
     }
 }
 
-/// What is changed, and the run that it begins, to its end.
+/// Makes changes, and follows the run that one of them starts to its end.
 async fn change(contract: &mut Contract, admin: &mut Browser) {
     let path = format!("/topics/{QUEUE}/access");
     contract.ask(admin, "set_access", &path, &[("access", "read-only")]).await;
@@ -67,7 +67,7 @@ async fn every_address_answers_as_the_document_says_and_nothing_else() {
     let mut admin = place.signed_in("admin").await;
     admin.headers = vec![("x-csrf-token", admin.csrf.clone())];
     let mut contract = Contract::of(&mut admin).await;
-    // What the content ends with.
+    // The last thing that the content creates.
     until("the console has seen all of it", async || {
         contract.ask(&mut admin, "duties", "/duties", &[]).await[0].is_object()
     })

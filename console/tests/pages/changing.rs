@@ -1,4 +1,4 @@
-//! What the pages change, and that each change is in the audit.
+//! The changes that the pages make; each is in the audit.
 
 use rowmq_core::NewMessage;
 use rowmq_core::handler::{Context, HandlerError, RawHandler};

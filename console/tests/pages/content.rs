@@ -1,4 +1,4 @@
-//! A queue that has something of everything.
+//! A queue with something of everything.
 
 use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
@@ -26,8 +26,8 @@ pub(crate) const QUEUE: &str = "mail";
 pub(crate) const STREAM: &str = "orders";
 const GROUPS: [&str; 2] = ["orders@billing", "orders@all"];
 
-/// The messages of the queue, each in another state, and those of the stream. What is claimed stays
-/// so for as long as this is kept.
+/// The messages of the queue, each in another state, and those of the stream. Claimed ones stay
+/// claimed as long as this value is kept.
 pub(crate) struct Content {
     pub(crate) queued: Vec<MsgId>,
     pub(crate) logged: Vec<MsgId>,
@@ -56,7 +56,7 @@ fn name(text: &str) -> TopicName {
     TopicName::new(text).expect("a name")
 }
 
-/// With every setting.
+/// Returns settings with every field set.
 fn settings() -> TopicSettings {
     TopicSettings {
         retry: RetryPolicy::Ladder(vec![DAY]),
@@ -139,13 +139,13 @@ async fn fill_queue(place: &Place, conn: &mut AsyncMysqlConnection, worker: &Wor
     transaction(conn, "measure", async |conn| backlog::publish(conn, &topic, measured).await)
         .await
         .expect("measured");
-    // A dead letter that stays where it is, too.
+    // Another dead letter, which stays where it is.
     place.queue.enqueue_all("plain", &[message("x")]).await;
     place.queue.dead_letter("plain", "no such address").await;
     ids
 }
 
-/// The group has claimed one of the messages, the member of the broadcast group all of them.
+/// The group has claimed one of the messages, and the member of the broadcast group all of them.
 async fn fill_stream(
     place: &Place,
     conn: &mut AsyncMysqlConnection,

@@ -1,4 +1,4 @@
-//! What the document of the API promises, held against what is answered.
+//! The promises of the API's document, checked against the answers.
 
 use std::collections::BTreeSet;
 
@@ -8,11 +8,11 @@ use serde_json::{Map, Value, json};
 
 use crate::place::Browser;
 
-/// The document, and what of it has been tried.
+/// The document, and which parts of it were used.
 pub(crate) struct Contract {
     pub(crate) document: Value,
     pub(crate) tried: BTreeSet<String>,
-    /// The names of the fields that have come.
+    /// The names of the fields in the answers so far.
     pub(crate) came: BTreeSet<String>,
 }
 
@@ -23,7 +23,7 @@ impl Contract {
         Self { document, tried: BTreeSet::new(), came: BTreeSet::new() }
     }
 
-    /// Every operation: its address, its method, and what the document says of it.
+    /// Returns every operation: its address, its method, and its description in the document.
     pub(crate) fn operations(&self) -> Vec<(String, Method, Value)> {
         let paths = self.document["paths"].as_object().expect("paths");
         let operations = paths.iter().flat_map(|(path, item)| {
@@ -36,8 +36,8 @@ impl Contract {
         operations.collect()
     }
 
-    /// Asks for the operation at this address below the API's, with these fields, and holds the
-    /// answer against what the document says.
+    /// Calls the operation at this address below the API's, with these fields, and checks the
+    /// answer against the document.
     pub(crate) async fn ask(
         &mut self,
         browser: &mut Browser,
@@ -60,7 +60,7 @@ impl Contract {
         value
     }
 
-    /// The answer is what the document says of this response.
+    /// Asserts that the answer matches the document's description of this response.
     pub(crate) fn holds(&mut self, response: &Value, answer: &Value, of: &str) {
         let schema = &response["content"]["application/json"]["schema"];
         let validator = self.validator(schema);
@@ -70,7 +70,7 @@ impl Contract {
             .collect();
         assert!(errors.is_empty(), "{of}: {errors:#?}\n{answer:#}");
         names(answer, &mut self.came);
-        // A field that nobody has written down would have been noticed, wherever it stands.
+        // An undocumented field would have been noticed, wherever it is.
         for place in objects(answer, "") {
             let mut more = answer.clone();
             let object = more.pointer_mut(&place).and_then(Value::as_object_mut).expect("one");
@@ -82,7 +82,7 @@ impl Contract {
         }
     }
 
-    /// The fields are those of the document's query, or of its form.
+    /// Asserts that the fields are those of the document's query, or of its form.
     fn are_known(&self, operation: &Value, path: &str, fields: &[(&str, &str)]) {
         let parameters = operation["parameters"].as_array().expect("parameters");
         let query = path.split_once('?').map_or("", |(_, query)| query);
@@ -108,7 +108,7 @@ impl Contract {
         }
     }
 
-    /// Of a schema of the document, as if nothing might be added to it.
+    /// Returns a validator for a schema of the document that allows no additional fields.
     fn validator(&self, schema: &Value) -> Validator {
         let mut schema = json!({ "allOf": [schema], "components": self.document["components"] });
         close(&mut schema["allOf"][0], false);
@@ -120,7 +120,7 @@ impl Contract {
             .expect("a schema")
     }
 
-    /// The names of all fields that may come in an answer.
+    /// Returns the names of all fields that an answer may have.
     pub(crate) fn may_come(&self) -> BTreeSet<String> {
         let mut found = BTreeSet::new();
         let schemas = self.document["components"]["schemas"].as_object().expect("schemas");
@@ -129,14 +129,14 @@ impl Contract {
     }
 }
 
-/// Whether the path is one of this template: `/topics/mail` is one of `/topics/{topic}`.
+/// Returns whether the path matches this template: `/topics/mail` matches `/topics/{topic}`.
 fn fits(template: &str, path: &str) -> bool {
     let (template, path) = (template.split('/'), path.split('/'));
     template.clone().count() == path.clone().count()
         && template.zip(path).all(|(wanted, one)| wanted.starts_with('{') || wanted == one)
 }
 
-/// Refuses what the schema does not name. What is a part of another is closed by that.
+/// Closes the schema to fields that it does not name. The enclosing schema closes its parts.
 fn close(schema: &mut Value, is_part: bool) {
     let Some(schema) = schema.as_object_mut() else { return };
     for (keyword, below) in schema.iter_mut() {
@@ -156,7 +156,7 @@ fn close(schema: &mut Value, is_part: bool) {
     }
 }
 
-/// Where the objects are.
+/// Returns the pointers to all objects.
 fn objects(value: &Value, at: &str) -> Vec<String> {
     let below: Vec<(String, &Value)> = match value {
         Value::Object(fields) => fields.iter().map(|(name, it)| (escaped(name), it)).collect(),
@@ -171,7 +171,7 @@ fn objects(value: &Value, at: &str) -> Vec<String> {
     here.into_iter().chain(deeper).collect()
 }
 
-/// A name as a JSON pointer has it.
+/// Escapes a name for a JSON pointer.
 fn escaped(name: &str) -> String {
     name.replace('~', "~0").replace('/', "~1")
 }

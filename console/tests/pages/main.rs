@@ -1,4 +1,4 @@
-//! The console as its users meet it: the real program, on a real server, by HTTP.
+//! The console as its users get it: the real program, on a real server, over HTTP.
 
 #![allow(
     clippy::expect_used,

@@ -1,4 +1,4 @@
-//! A queue, the console before it, and somebody with a browser.
+//! A queue, a console for it, and a user with a browser.
 
 use std::process::Command;
 
@@ -10,18 +10,18 @@ use rowmq_core::connection::ServerUrl;
 use rowmq_core::store::topic::existing;
 use rowmq_test::{Console as Program, TestQueue, until};
 
-/// A queue, and the console before it, by an account that may do what its file says.
+/// A queue, and a console for it, under an account with the grants of its file.
 pub(crate) struct Place {
     pub(crate) queue: TestQueue,
     pub(crate) console: Console,
     _folder: tempfile::TempDir,
 }
 
-/// The passwords of the users, each of whom is called as their role.
+/// The password of the users, each of whom has the name of their role.
 pub(crate) const PASSWORD: &str = "correct horse";
 
 impl Place {
-    /// With a user of each role.
+    /// Creates it with a user of each role.
     pub(crate) async fn new() -> Self {
         Self::with(&[]).await
     }
@@ -30,7 +30,8 @@ impl Place {
         Self::behind(options, async |url| url).await
     }
 
-    /// The same, where the console reaches the server by the URL that `way` makes of its own.
+    /// Does the same; the console reaches the server through the URL that `way` builds from its
+    /// own.
     pub(crate) async fn behind(
         options: &[&str],
         way: impl AsyncFnOnce(ServerUrl) -> ServerUrl,
@@ -46,7 +47,7 @@ impl Place {
         Self { queue, console, _folder: folder }
     }
 
-    /// As [`Self::with`], without users.
+    /// Does what [`Self::with`] does, without users.
     pub(crate) async fn open(options: &[&str]) -> Self {
         let queue = TestQueue::new().await;
         let folder = tempfile::tempdir().expect("a folder");
@@ -55,7 +56,7 @@ impl Place {
         Self { queue, console, _folder: folder }
     }
 
-    /// A browser of somebody who has signed in.
+    /// Returns the browser of a user who has signed in.
     pub(crate) async fn signed_in(&self, role: &str) -> Browser {
         let mut browser = self.console.browser();
         let fields = [("name", role), ("password", PASSWORD), ("to", "/")];
@@ -65,14 +66,14 @@ impl Place {
         browser
     }
 
-    /// What may be done with the topic, as it is stored.
+    /// Returns the topic's stored access rule.
     pub(crate) async fn access(&self, topic: &str) -> &'static str {
         let mut conn = self.queue.connect().await;
         let name = TopicName::new(topic).expect("a name");
         existing(&mut conn, &name).await.expect("read").access.word()
     }
 
-    /// The console has looked at the server after all that was done before.
+    /// Waits until the console has looked at the server after everything done before.
     pub(crate) async fn seen(&self, browser: &mut Browser, topic: &str, dead: u64) {
         let path = format!("/api/v1/topics/{topic}");
         let wanted = format!("\"dead\":{dead},");
@@ -81,17 +82,17 @@ impl Place {
     }
 }
 
-/// The program that these are the tests of.
+/// Returns the program under test.
 fn program() -> Command {
     Command::new(env!("CARGO_BIN_EXE_rowmq-console"))
 }
 
-/// A line of the users' file, as the program prints it.
+/// Returns a line of the users' file, as the program prints it.
 pub(crate) fn line(name: &str, role: &str) -> String {
     Program::user(&mut program(), name, role, PASSWORD)
 }
 
-/// The program under way, killed when the test ends.
+/// The running program, killed when the test ends.
 pub(crate) struct Console(Program);
 
 impl Console {
@@ -99,20 +100,20 @@ impl Console {
         Self(Program::start(&mut program(), url, options).await)
     }
 
-    /// The newest line of its log that has this text in it.
+    /// Returns the newest line of its log that contains this text.
     pub(crate) fn logged(&self, text: &str) -> Option<String> {
         self.0.program().lines(text).pop()
     }
 
-    /// The port that it listens on.
+    /// Returns the port that it listens on.
     pub(crate) fn port(&self) -> u16 {
         let port = self.0.address().rsplit_once(':').and_then(|(_, port)| port.parse().ok());
         port.expect("a port")
     }
 
-    /// A browser of somebody who has not signed in.
+    /// Returns a browser of a user who has not signed in.
     pub(crate) fn browser(&self) -> Browser {
-        // Whichever test comes first chooses.
+        // The first test decides.
         drop(rustls::crypto::ring::default_provider().install_default());
         let client = Client::builder().redirect(Policy::none()).no_proxy().build();
         Browser {
@@ -128,14 +129,14 @@ impl Console {
 impl Drop for Console {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            // Its last words count, too.
+            // Its last output counts, too.
             self.0.kill();
             assert_eq!(self.0.program().lines("denied"), Vec::<String>::new());
         }
     }
 }
 
-/// What was answered.
+/// An answer of the console.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -154,11 +155,11 @@ impl Answer {
     }
 }
 
-/// Somebody's browser: it keeps the cookie, and fills in what pages put into their forms.
+/// A user's browser: it keeps the cookie, and fills in what pages put into their forms.
 pub(crate) struct Browser {
     client: Client,
     address: String,
-    /// What it sends with each request besides.
+    /// The additional headers of each request.
     pub(crate) headers: Vec<(&'static str, String)>,
     pub(crate) cookie: Option<String>,
     pub(crate) csrf: String,
@@ -191,7 +192,7 @@ impl Browser {
         answer
     }
 
-    /// The kind of something that has no end, and how it begins.
+    /// Returns the content type and the beginning of an endless answer.
     pub(crate) async fn first(&mut self, path: &str) -> (String, String) {
         let request = self.client.get(format!("http://{}{path}", self.address));
         let cookie = self.cookie.clone().unwrap_or_default();
@@ -211,7 +212,7 @@ impl Browser {
         self.send(Method::GET, path, &[]).await
     }
 
-    /// A page that must be there.
+    /// Reads a page that must exist.
     pub(crate) async fn read(&mut self, path: &str) -> String {
         let answer = self.get(path).await;
         assert_eq!(answer.status, 200, "{path}: {}", answer.text);
@@ -221,7 +222,7 @@ impl Browser {
         answer.text
     }
 
-    /// Sends a form of a page.
+    /// Sends the form of a page.
     pub(crate) async fn ask(&mut self, path: &str, fields: &[(&str, &str)]) -> Answer {
         let csrf = self.csrf.clone();
         let fields = [&[("csrf", csrf.as_str())], fields].concat();

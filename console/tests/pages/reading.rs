@@ -96,7 +96,7 @@ async fn a_search_goes_on_page_by_page_and_finds_each_message_once() {
     assert_eq!(found.len(), 120, "none is shown twice");
 }
 
-/// Another database takes the replica's place, so that what is there tells where a page was read.
+/// The replica is another database, so that its content shows where a page was read.
 #[tokio::test(flavor = "multi_thread")]
 async fn searches_are_read_from_the_replica_and_the_rest_from_the_server() {
     let replica = TestQueue::new().await;
@@ -168,7 +168,8 @@ async fn a_group_is_shown_with_its_partitions_and_put_elsewhere_by_who_may() {
     assert!(admin.read("/topics/orders").await.contains(group));
 }
 
-/// However many watch, one task asks the server: so pages are answered while it does not, too.
+/// One task queries the server for any number of viewers, so pages are also served while the server
+/// does not answer.
 #[tokio::test(flavor = "multi_thread")]
 async fn pages_that_are_left_open_ask_the_server_nothing() {
     let mut way = None;

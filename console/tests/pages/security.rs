@@ -1,4 +1,4 @@
-//! Who comes in, and what they may do.
+//! Who can sign in, and what they may do.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -174,7 +174,7 @@ async fn without_users_the_link_of_the_log_signs_in_once_and_only_on_this_machin
     let first = token();
     let mut browser = place.console.browser();
     assert!(browser.get(&format!("/sign-in?token={first}")).await.text.contains(&first));
-    // Guesses of another program of this machine do not lock the owner out.
+    // Wrong guesses of another program on this machine do not lock the owner out.
     for _ in 0..20 {
         assert_eq!(browser.send(Method::POST, "/sign-in", &[("token", "guess")]).await.status, 401);
     }
@@ -282,7 +282,7 @@ async fn with_a_certificate_it_speaks_https_alone() {
     assert!(plain.is_err(), "{plain:?}");
 }
 
-/// What the program says to `--check` with these options, and whether they are right.
+/// Runs `--check` with these options; returns the exit code and what it prints.
 fn checked(options: &[&str], handed: Option<&Path>) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rowmq-console"));
     command.args(options).arg("--check").env("ROWMQ_URL", "mysql://u:p@127.0.0.1/q");
@@ -338,7 +338,7 @@ fn a_service_gets_its_users_by_a_credential_which_may_name_nobody() {
     assert!(said.contains("rowmq-users:1: the hash is none of argon2id"), "{said}");
     let (code, said) = hand(&line("ada", "admin"));
     assert_eq!(code, Some(0), "{said}");
-    // Plain HTTP beyond loopback has to be allowed explicitly.
+    // Plain HTTP beyond loopback must be allowed explicitly.
     let (code, said) = hand_to(&line("ada", "admin"), &[]);
     assert_eq!(code, Some(2), "{said}");
     assert!(said.contains("would cross the network in plain text"), "{said}");

@@ -1,5 +1,4 @@
-//! Groups of streams while the doorbell rings: what it does not ring for is looked for all the
-//! same.
+//! Groups of streams while the doorbell rings: consumers also find what it does not ring for.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,10 +18,10 @@ use crate::doorbell::options;
 use crate::doorbell::server::Server;
 use crate::handling::running::{Running, With, send};
 
-/// What a handler takes: a few ranges outlast the tries that follow a ring.
+/// How long a handler takes: a few ranges outlast the claim attempts that follow a ring.
 const WORK: Duration = Duration::from_millis(40);
 
-/// The stream, and an ordered group of it whose retries come back at once.
+/// Creates the stream, and an ordered group of it whose retries come back at once.
 async fn stage(database: &TestDatabase) -> (Topic, Topic) {
     let mut conn = database.connect().await;
     let stream = TopicName::new("orders").expect("a name");
@@ -35,7 +34,7 @@ async fn stage(database: &TestDatabase) -> (Topic, Topic) {
     (stream, store::topic::existing(&mut conn, &name).await.expect("it is there"))
 }
 
-/// Its own range over, its retry due, its cursor put back: only for the last one the bell rings.
+/// The end of its range, a due retry, a reset cursor: the doorbell rings only for the last one.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_ordered_group_goes_on_range_after_range_although_nobody_polls() {
     let database = Server::with_log().database().await;
@@ -67,7 +66,7 @@ async fn an_ordered_group_goes_on_range_after_range_although_nobody_polls() {
     running.stop().await;
 }
 
-/// New messages ring, a retry is looked for, and a reset rings.
+/// The doorbell rings for new messages and for a reset; the member looks for retries itself.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_of_a_broadcast_group_goes_on_although_nobody_polls() {
     let database = Server::with_log().database().await;

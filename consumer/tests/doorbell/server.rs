@@ -1,5 +1,5 @@
-//! Servers of these tests' own: one with its binary log on, one with it off, whatever the product
-//! ships with.
+//! Private servers for these tests: one with its binary log on, one with it off, whatever the
+//! product's default is.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -10,7 +10,7 @@ use rowmq_test::TestDatabase;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../ops/dev-server");
 
-/// Starts the server, says where it is, and stops it once its input ends: with the tests' process,
+/// Starts the server, prints its URL, and stops it once its input ends: with the tests' process,
 /// however that ends.
 const HOLD: &str = r#"script=$1 kind=$2 name=$3; shift 3
 "$script" start --server "$kind" --name "$name" -- "$@" || exit
@@ -21,18 +21,18 @@ pub(crate) struct Server {
     kind: String,
     name: String,
     url: ServerUrl,
-    /// Its input keeps the server up.
+    /// Its open input keeps the server up.
     _holder: Child,
 }
 
 impl Server {
-    /// The one whose binary log is on.
+    /// Returns the server whose binary log is on.
     pub(crate) fn with_log() -> &'static Self {
         static SERVER: OnceLock<Server> = OnceLock::new();
         SERVER.get_or_init(|| Self::start("log", &["--log-bin=binlog", "--sync-binlog=1"]))
     }
 
-    /// The one whose binary log is off.
+    /// Returns the server whose binary log is off.
     pub(crate) fn without_log() -> &'static Self {
         static SERVER: OnceLock<Server> = OnceLock::new();
         SERVER.get_or_init(|| Self::start("no-log", &["--skip-log-bin"]))
@@ -63,7 +63,7 @@ impl Server {
         self.kind == "mariadb"
     }
 
-    /// The connections that follow its binary log and are in this database.
+    /// Returns the connections in this database that follow the server's binary log.
     ///
     /// Not from `information_schema.PROCESSLIST`: MySQL 9.7 refuses to read it (3854) while any
     /// session runs a statement whose text is not UTF-8.
@@ -75,7 +75,7 @@ impl Server {
             .collect()
     }
 
-    /// What the server's own client prints for these statements.
+    /// Returns what the server's own client prints for these statements.
     pub(crate) fn sql(&self, statements: &str) -> String {
         let done = Command::new(SCRIPT)
             .args(["sql", "--server", &self.kind, "--name", &self.name])

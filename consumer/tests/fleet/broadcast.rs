@@ -8,7 +8,7 @@ use rustix::process::Signal;
 
 use crate::fleet::{Fleet, Start};
 
-/// What these processes have handled, and how often they handled something again.
+/// Returns what these processes have handled, and how often they handled a message again.
 fn handled(fleet: &Fleet, processes: &[usize]) -> (HashSet<MsgId>, usize) {
     let (mut ids, mut again) = (HashSet::new(), 0);
     for (id, history) in fleet.histories() {
@@ -21,7 +21,7 @@ fn handled(fleet: &Fleet, processes: &[usize]) -> (HashSet<MsgId>, usize) {
     (ids, again)
 }
 
-/// Each of five members sees everything: two are killed over and over, and go on under their names.
+/// Each of five members gets everything: two are killed repeatedly, and continue under their names.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_named_member_that_is_killed_goes_on_and_loses_nothing() {
     let mut fleet = Fleet::of_broadcast(2).await;
@@ -53,7 +53,7 @@ async fn a_named_member_that_is_killed_goes_on_and_loses_nothing() {
     }
 }
 
-/// A process that ends with the test.
+/// A process that is killed when the test ends.
 struct Process(Child);
 
 impl Drop for Process {
@@ -64,7 +64,7 @@ impl Drop for Process {
     }
 }
 
-/// A `rowmq-consumer exec` that is the member `cache-1` and appends each body to a file.
+/// Starts a `rowmq-consumer exec` as the member `cache-1`, which appends each body to a file.
 fn exec_as_member(fleet: &Fleet, folder: &Path, name: &str) -> Process {
     let errors = File::create(folder.join(format!("{name}.err"))).expect("a log");
     let append = r#"{ cat; echo; } >> "$0""#;

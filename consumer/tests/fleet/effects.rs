@@ -9,7 +9,7 @@ use rustix::process::Signal;
 
 use crate::fleet::{Fleet, Start};
 
-/// So many messages are sent whenever few are left.
+/// How many messages are sent whenever few are left.
 const MORE: usize = 1000;
 
 async fn number(conn: &mut AsyncMysqlConnection, query: &str) -> i64 {
@@ -29,7 +29,7 @@ async fn each_message_has_one_effect_though_consumers_are_killed_a_hundred_times
     one_effect_each(Fleet::new().await, 100).await;
 }
 
-/// The same of a stream, where the ack of a message is a row beside its range.
+/// The same for a stream, where the ack of a message is a row beside its range.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_message_of_a_stream_has_one_effect_though_members_are_killed() {
     one_effect_each(Fleet::of_group(2, false).await, 40).await;
@@ -39,7 +39,7 @@ async fn one_effect_each(mut fleet: Fleet, kills: usize) {
     let mut conn = fleet.database.connect().await;
     let table = "CREATE TABLE effect (n INT AUTO_INCREMENT PRIMARY KEY, msg_id BINARY(16))";
     conn.batch_execute(table).await.expect("a table");
-    // Many of the kills meet a message alone: that is no fault of the message.
+    // Many kills hit a consumer with a single message: the message is not to blame.
     let lenient = "UPDATE queue_topic SET max_crashes = 1000";
     conn.batch_execute(lenient).await.expect("set");
     let messages = |n: usize| (0..n).map(|i| NewMessage::json(&i).expect("JSON"));
@@ -53,7 +53,8 @@ async fn one_effect_each(mut fleet: Fleet, kills: usize) {
             (rng.random_range(0..members.len()), rng.random_range(0..60))
         };
         let victim = members[at];
-        // Within the wait: the others may handle all there is while the victim is still starting.
+        // Checked within the wait: the others may handle everything while the victim is still
+        // starting.
         let at_work = async || {
             if fleet.left(&mut conn).await < 200 {
                 enqueue_to(&mut conn, &fleet.topic, &messages(MORE)).await.expect("enqueued");

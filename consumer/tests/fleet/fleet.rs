@@ -1,4 +1,4 @@
-//! A fleet of real consumer processes on a database of its own, and what they wrote down.
+//! A fleet of real consumer processes on a private database, and what they recorded.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -21,7 +21,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 
 pub(crate) struct Fleet {
     pub(crate) database: TestDatabase,
-    /// Where messages are sent.
+    /// The topic that messages are sent to.
     pub(crate) topic: Topic,
     /// What the members consume: the topic, or a group of it.
     pub(crate) consumed: Topic,
@@ -35,7 +35,7 @@ pub(crate) struct Member {
     log: PathBuf,
 }
 
-/// What the consumers wrote down about one message.
+/// What the consumers recorded about one message.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct History {
     /// `(consumer, delivery number)` of each begin, by consumer, in the order of its own log.
@@ -49,7 +49,7 @@ pub(crate) struct Start<'a> {
     pub(crate) concurrency: usize,
     pub(crate) settings: &'a [(&'a str, &'a str)],
     pub(crate) crash_on: Option<&'a str>,
-    /// As a transactional handler, with the table `effect`.
+    /// Starts it as a transactional handler, with the table `effect`.
     pub(crate) effects: bool,
 }
 
@@ -78,7 +78,7 @@ impl Fleet {
         Self::on_topic(database, topic)
     }
 
-    /// Members of a group of a stream of this many partitions.
+    /// Starts a fleet of members of a group; its stream has this many partitions.
     pub(crate) async fn of_group(partitions: u32, ordered: bool) -> Self {
         let database = TestDatabase::new().await;
         let mut conn = database.connect().await;
@@ -92,7 +92,7 @@ impl Fleet {
         Self::consuming(database, stream, group)
     }
 
-    /// Members of a broadcast group of a stream of this many partitions.
+    /// Starts a fleet of members of a broadcast group; its stream has this many partitions.
     pub(crate) async fn of_broadcast(partitions: u32) -> Self {
         let database = TestDatabase::new().await;
         let mut conn = database.connect().await;
@@ -106,7 +106,7 @@ impl Fleet {
         Self::consuming(database, stream, group)
     }
 
-    /// Consumers of a queue.
+    /// Starts a fleet of consumers of a queue.
     pub(crate) fn on_topic(database: TestDatabase, topic: Topic) -> Self {
         Self::consuming(database, topic.clone(), topic)
     }
@@ -117,7 +117,7 @@ impl Fleet {
         Self { database, topic, consumed, url, folder, members: Vec::new() }
     }
 
-    /// How many messages are not handled yet.
+    /// Returns how many messages are not handled yet.
     pub(crate) async fn left(&self, conn: &mut AsyncMysqlConnection) -> u64 {
         let mut left = 0;
         for topic in [&self.topic, &self.consumed] {
@@ -131,7 +131,8 @@ impl Fleet {
         left
     }
 
-    /// The consumers started from now on go to the server by another way: a proxy, an account.
+    /// Consumers started from now on reach the server another way: through a proxy, as another
+    /// account.
     pub(crate) fn through(&mut self, url: &ServerUrl) {
         self.url = url.expose().to_owned();
     }
@@ -143,7 +144,7 @@ impl Fleet {
         messages.iter().map(|message| message.msg_id).collect()
     }
 
-    /// The messages whose handlers ended, in the order in which they did, over all members.
+    /// Returns the messages whose handlers ended, in the order of their ends, over all members.
     pub(crate) fn ended_in_order(&self) -> Vec<MsgId> {
         let mut ended: Vec<(u128, MsgId)> = Vec::new();
         for member in &self.members {
@@ -158,7 +159,7 @@ impl Fleet {
         ended.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// Starts a recorder; its index in the fleet.
+    /// Starts a recorder; returns its index in the fleet.
     pub(crate) fn start(&mut self, start: &Start<'_>) -> usize {
         let index = self.members.len();
         let log = self.folder.path().join(format!("{index}.log"));
@@ -187,7 +188,7 @@ impl Fleet {
         kill_process(pid, signal).expect("signalled");
     }
 
-    /// Whether the consumer still runs.
+    /// Returns whether the consumer still runs.
     pub(crate) fn runs(&mut self, member: usize) -> bool {
         self.members[member].child.try_wait().expect("waited").is_none()
     }
@@ -203,7 +204,7 @@ impl Fleet {
         }
     }
 
-    /// What was written down, by message id.
+    /// Returns what was recorded, by message id.
     pub(crate) fn histories(&self) -> HashMap<MsgId, History> {
         let mut histories: HashMap<MsgId, History> = HashMap::new();
         for (index, member) in self.members.iter().enumerate() {
@@ -224,7 +225,7 @@ impl Fleet {
         histories
     }
 
-    /// Every call of a handler.
+    /// Returns every call of a handler.
     pub(crate) fn handler_runs(&self) -> Vec<Run> {
         let mut runs: Vec<Run> = Vec::new();
         for (member, it) in self.members.iter().enumerate() {
@@ -243,20 +244,20 @@ impl Fleet {
         runs
     }
 
-    /// How many messages this consumer has begun.
+    /// Returns how many messages this consumer has begun.
     pub(crate) fn begun(&self, member: usize) -> usize {
         let log = fs::read_to_string(&self.members[member].log).expect("a log");
         log.lines().filter(|line| line.starts_with("start ")).count()
     }
 
-    /// The messages that this consumer has begun.
+    /// Returns the messages that this consumer has begun.
     pub(crate) fn begun_by(&self, member: usize) -> HashSet<MsgId> {
         let histories = self.histories().into_iter();
         let is_begun = |(_, it): &(_, History)| it.starts.iter().any(|(by, _)| *by == member);
         histories.filter(is_begun).map(|(id, _)| id).collect()
     }
 
-    /// What the consumer said on standard error.
+    /// Returns what the consumer wrote to standard error.
     pub(crate) fn said(&self, member: usize) -> String {
         fs::read_to_string(self.folder.path().join(format!("{member}.err"))).expect("a log")
     }
@@ -267,7 +268,7 @@ impl Fleet {
         self.until("drained", async || self.left(&mut conn).await == 0).await;
     }
 
-    /// Waits for a condition; on the way out of patience, shows what the consumers said.
+    /// Waits for a condition; on a timeout, shows what the consumers wrote.
     pub(crate) async fn until(&self, what: &str, mut holds: impl AsyncFnMut() -> bool) {
         let deadline = Instant::now() + PATIENCE;
         while !holds().await {
@@ -290,7 +291,7 @@ impl Drop for Fleet {
     }
 }
 
-/// A program that cargo has built beside this test.
+/// Returns a program that cargo has built beside this test.
 pub(crate) fn program(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("this test's path");
     let folder = test.parent().and_then(|deps| deps.parent()).expect("target/debug/deps");

@@ -18,8 +18,8 @@ async fn a_frozen_consumer_is_rescued_and_after_waking_up_it_is_fenced() {
     fleet.until("all begun again", async || fleet.begun(other) == ids.len()).await;
     println!("running again {} ms after the freeze", stopped.elapsed().as_millis());
 
-    // The frozen one wakes up while the other is at work: its handlers are through at once, and
-    // their acks are worth nothing.
+    // The frozen consumer wakes up while the other one works: its handlers finish at once, and
+    // their acks are fenced.
     fleet.signal(frozen, Signal::CONT);
     fleet.until("registered anew", async || registered(&fleet).await == 2).await;
     let mut conn = fleet.database.connect().await;

@@ -6,7 +6,7 @@ use rustix::process::Signal;
 
 use crate::fleet::{Fleet, Start};
 
-/// A member that is killed loses nothing, and what it had handled before its mark is not handled
+/// A killed member loses nothing, and messages that it had handled below its mark are not handled
 /// again.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_killed_member_had_claimed_is_handled_by_the_others() {
@@ -28,8 +28,8 @@ async fn what_a_killed_member_had_claimed_is_handled_by_the_others() {
     assert!(again < ids.len() / 2, "{again} messages were handled again");
 }
 
-/// Invariant I5, with kills: an ordered group may repeat what it was at, and never goes back behind
-/// it, nor ahead of it.
+/// Invariant I5, with kills: an ordered group may repeat what it was handling, and never goes
+/// behind that, nor ahead of it.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_ordered_group_keeps_its_keys_in_order_though_members_are_killed() {
     const KEYS: usize = 16;
@@ -42,7 +42,7 @@ async fn an_ordered_group_keeps_its_keys_in_order_though_members_are_killed() {
     let mut members: Vec<_> = (0..MEMBERS).map(|_| fleet.start(&start)).collect();
     for round in 0..MEMBERS + 2 {
         let victim = members[round % MEMBERS];
-        // There is work until each has had some of it, whoever is quicker to start.
+        // The work lasts until each member has had some of it, even the slowest to start.
         fleet
             .until("at work", async || {
                 if fleet.left(&mut conn).await < 400 {
@@ -65,7 +65,7 @@ async fn an_ordered_group_keeps_its_keys_in_order_though_members_are_killed() {
     for id in &ended {
         let n = number[id];
         let before = last.insert(n % KEYS, n);
-        // A message whose mark was not said yet when its member died is handled again.
+        // A message whose mark was not reported yet when its member died is handled again.
         let fits = before.is_none_or(|before| n == before + KEYS || n <= before);
         assert!(fits, "key {}: {n} after {before:?}", n % KEYS);
     }

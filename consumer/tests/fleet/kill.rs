@@ -4,13 +4,15 @@ use rustix::process::Signal;
 
 use crate::fleet::{Fleet, Start};
 
-/// Everything the killed consumer had begun is begun again by the other; how long after the kill.
+/// Lets the other consumer begin everything that the killed one had begun; returns how long after
+/// the kill.
 async fn kill_one_of_two(fleet: &mut Fleet) -> std::time::Duration {
     let ids = fleet.enqueue(16).await;
     kill_one_of_two_with(fleet, ids.len(), &[]).await
 }
 
-/// The same, of a consumer that has begun so many at once, and another with the same settings.
+/// Does the same with a victim that has begun `begun` messages, and another consumer with the same
+/// settings.
 async fn kill_one_of_two_with(
     fleet: &mut Fleet,
     begun: usize,
@@ -30,8 +32,8 @@ async fn kill_one_of_two_with(
     took
 }
 
-/// Members of a group, of an ordered and of a broadcast group wait for nothing that a queue's
-/// consumers do not wait for.
+/// Members of a group, of an ordered and of a broadcast group wait for nothing more than a queue's
+/// consumers do.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_killed_member_had_begun_runs_again_in_groups_of_every_kind() {
     const NAMED: [(&str, &str); 1] = [("ROWMQ_CONSUMER_MEMBER", "a")];
@@ -58,7 +60,7 @@ pub(crate) async fn registered(fleet: &Fleet) -> usize {
     workers.iter().filter(|worker| worker.conn.0 != 0).count()
 }
 
-/// The janitor is the consumers themselves (seed 000): the survivor sweeps.
+/// The consumers themselves are the janitor (seed 000): the survivor sweeps.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_claims_of_a_killed_consumer_run_again_without_a_janitor() {
     let mut fleet = Fleet::new().await;
@@ -70,7 +72,7 @@ async fn the_claims_of_a_killed_consumer_run_again_without_a_janitor() {
     }
 }
 
-/// H22: a crash takes its rows together the first time; innocents are charged nothing.
+/// H22: a first crash returns all of its rows together; innocent messages are not charged.
 #[tokio::test(flavor = "multi_thread")]
 async fn messages_of_a_killed_consumer_are_charged_no_failure() {
     let mut fleet = Fleet::new().await;

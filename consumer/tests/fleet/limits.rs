@@ -13,7 +13,7 @@ use crate::fleet::{Fleet, Start};
 const CONSUMERS: usize = 8;
 const KEYS: usize = 4;
 
-/// How many consumers are killed; `ROWMQ_KILLS` says otherwise. 1200 are about two minutes.
+/// Returns how many consumers are killed; `ROWMQ_KILLS` overrides it. 1200 take about two minutes.
 fn kills() -> usize {
     match std::env::var("ROWMQ_KILLS") {
         Ok(kills) => kills.parse().expect("ROWMQ_KILLS is a number"),
@@ -21,8 +21,8 @@ fn kills() -> usize {
     }
 }
 
-/// Eight consumers handle these messages of four keys while one after the other is killed; how many
-/// runs began while another one of their key was under way.
+/// Lets eight consumers handle messages of four keys while one after another is killed; returns how
+/// many runs began while another of their key was in progress.
 async fn overlaps(limits: Limits, messages: usize, kills: usize) -> usize {
     let database = TestDatabase::new().await;
     let settings = TopicSettings { limits, max_crashes: 1000, ..TopicSettings::default() };
@@ -44,7 +44,7 @@ async fn overlaps(limits: Limits, messages: usize, kills: usize) -> usize {
             (rng.random_range(0..members.len()), rng.random_range(0..150))
         };
         tokio::time::sleep(Duration::from_millis(pause)).await;
-        // Before the signal: others may begin as soon as the process is gone.
+        // Before the signal: other runs may begin as soon as the process is gone.
         killed.insert(members[at], now());
         fleet.signal(members[at], Signal::KILL);
         fleet.ended(members[at]).await;
@@ -78,13 +78,12 @@ fn now() -> u128 {
     now.unwrap_or_default().as_nanos()
 }
 
-/// Nothing is counted up and down, so nothing leaks with those that are killed: every message is
-/// handled in the end.
+/// Nothing is counted up and down, so kills leak nothing: every message is handled in the end.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_a_key_one_message_runs_at_a_time_though_consumers_are_killed() {
     let one = Limits { max_running_per_key: NonZeroU32::new(1), ..Limits::default() };
     let kills = kills();
-    // So many that some are left when the last consumer is killed.
+    // Enough that some are left when the last consumer is killed.
     let messages = 600.max(kills * 5 / 3);
     assert_eq!(overlaps(one, messages, kills).await, 0);
     assert!(overlaps(Limits::default(), 600, 0).await > 0, "the test would see it");

@@ -1,4 +1,4 @@
-//! The real binaries as a fleet: killed, frozen, stopped, restarted under them.
+//! The real binaries as a fleet: killed, frozen, stopped, and with their server restarted.
 
 #![allow(
     clippy::expect_used,

@@ -5,8 +5,8 @@ use rowmq_core::{NewMessage, enqueue};
 
 use crate::fleet::{Fleet, PATIENCE, Start};
 
-/// F20, F21, H22, I7: a message that takes its worker down is found out and dead-lettered, and the
-/// innocents that were claimed with it are all handled.
+/// F20, F21, H22, I7: a message that crashes its worker is identified and dead-lettered, and the
+/// innocent messages claimed with it are all handled.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_that_kills_its_worker_is_dead_lettered_and_its_neighbours_are_handled() {
     const MAX_CRASHES: usize = 3;
@@ -16,7 +16,7 @@ async fn a_message_that_kills_its_worker_is_dead_lettered_and_its_neighbours_are
     let poison = NewMessage::new("poison");
     enqueue(&mut conn, &fleet.topic.name, &poison).await.expect("enqueued");
     ids.extend(fleet.enqueue(20).await);
-    // Another consumer on another topic: it sweeps, and never meets the poison.
+    // Another consumer on another topic: it sweeps, and never gets the poison message.
     let other = fleet.database.topic("other").await;
     let sweeper = rowmq_core::worker::WorkerOptions::new(fleet.database.url().clone(), "idle");
     let sweeper = rowmq_core::worker::Worker::start(sweeper).await.expect("registered");

@@ -7,8 +7,8 @@ use rowmq_test::proxy::FaultProxy;
 
 use crate::fleet::{Fleet, Start};
 
-/// H3, H4: the network cuts every connection of a consumer; it takes its claims up again before
-/// anybody takes them away, and no message runs twice.
+/// H3, H4: the network cuts every connection of a consumer; it adopts its claims before a sweeper
+/// takes them away, and no message runs twice.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mere_reconnect_costs_no_second_run() {
     let mut fleet = Fleet::new().await;
@@ -18,7 +18,7 @@ async fn a_mere_reconnect_costs_no_second_run() {
     let ids = fleet.enqueue(16).await;
     let member = fleet.start(&Start { work_ms: 5_000, ..Start::default() });
     fleet.until("all begun", async || fleet.begun(member) == ids.len()).await;
-    // Another consumer, not behind the proxy, sweeps meanwhile.
+    // Another consumer, not behind the proxy, sweeps at the same time.
     fleet.through(&direct);
     fleet.start(&Start::default());
     for cut in 1..=3 {
@@ -34,7 +34,7 @@ async fn a_mere_reconnect_costs_no_second_run() {
     }
 }
 
-/// F4, F5, H21: the server is killed under load and comes back; connection ids start again.
+/// F4, F5, H21: the server is killed under load and comes back; connection ids restart.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_killed_under_load_loses_nothing_and_consumers_go_on_by_themselves() {
     const MESSAGES: usize = 3_000;
@@ -58,11 +58,11 @@ async fn a_server_killed_under_load_loses_nothing_and_consumers_go_on_by_themsel
     println!("{again} of {MESSAGES} messages ran again after two crashes of the server");
     assert_eq!(histories.len(), ids.len(), "nothing is lost");
     assert!(histories.values().all(|history| !history.ends.is_empty()));
-    // Nobody died: every consumer took its own claims up again, so nothing ran twice.
+    // No worker died: every consumer adopted its own claims, so nothing ran twice.
     assert_eq!(again, 0);
 }
 
-/// A server of this test's own, which it may kill.
+/// A private server, which the test may kill.
 struct OwnServer {
     url: ServerUrl,
     name: String,

@@ -2,7 +2,8 @@ use rustix::process::Signal;
 
 use crate::fleet::{Fleet, Start};
 
-/// F25: what was begun is finished, what was not is given back uncharged, and the worker leaves.
+/// F25: the consumer finishes what it has begun, gives the rest back uncharged, and its worker
+/// leaves.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_consumer_told_to_stop_finishes_what_runs_and_releases_the_rest() {
     let mut fleet = Fleet::new().await;

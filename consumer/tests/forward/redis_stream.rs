@@ -10,7 +10,7 @@ use rustix::process::Signal;
 
 use crate::forward::sending::{Scene, at_least_once};
 
-/// A Redis server of the test's own.
+/// A private Redis server.
 struct Redis {
     child: Child,
     url: String,
@@ -25,7 +25,7 @@ impl Drop for Redis {
     }
 }
 
-/// The program, which is fetched if the machine has none.
+/// Returns the program, and fetches it if the machine has none.
 fn program() -> String {
     let tool = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../ops/lib/tools"))
         .arg("redis-server")
@@ -66,7 +66,7 @@ impl Redis {
         }
     }
 
-    /// The ids of the messages in the stream, in order.
+    /// Returns the ids of the messages in the stream, in order.
     fn ids(&self, stream: &str) -> Vec<MsgId> {
         let range: StreamRangeReply = ask(&mut self.connect(), &["XRANGE", stream, "-", "+"]);
         let id = |entry: &redis::streams::StreamId| entry.get::<String>("msg_id");

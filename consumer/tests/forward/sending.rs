@@ -1,4 +1,4 @@
-//! A topic, forwards that run as processes, and what tests ask of both.
+//! A topic, forwards that run as processes, and what tests check of both.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
@@ -29,7 +29,7 @@ impl Scene {
         Self { database, topic }
     }
 
-    /// Enqueues messages with these bodies; their ids, in order.
+    /// Enqueues messages with these bodies; returns their ids, in order.
     pub(crate) async fn enqueue<B: Into<Vec<u8>>>(
         &self,
         bodies: impl IntoIterator<Item = B>,
@@ -40,7 +40,7 @@ impl Scene {
         messages.iter().map(|message| message.msg_id).collect()
     }
 
-    /// Messages that are not settled, of which so many are claimed.
+    /// Returns how many messages are not settled, and how many of them are claimed.
     pub(crate) async fn left(&self) -> (u64, u64) {
         let mut conn = self.database.connect().await;
         let depth = store::inspect::depth(&mut conn, self.topic.id).await.expect("a depth");
@@ -73,7 +73,7 @@ impl Scene {
     }
 }
 
-/// A forward that is killed at the latest when the test ends.
+/// A forward that is killed when the test ends, if not before.
 pub(crate) struct Forward {
     child: Child,
     pub(crate) out: Option<ChildStdout>,
@@ -94,7 +94,7 @@ impl Forward {
         kill_process(Pid::from_raw(pid).expect("a pid"), signal).expect("signalled");
     }
 
-    /// Waits for its end; what it has said.
+    /// Waits for its end; returns what it wrote.
     pub(crate) async fn ended(&mut self) -> (ExitStatus, String) {
         let deadline = Instant::now() + PATIENCE;
         let status = loop {
@@ -108,7 +108,7 @@ impl Forward {
         (status, said)
     }
 
-    /// Reads `n` lines of standard output, then gives the rest of it.
+    /// Reads `n` lines of standard output; returns them and the rest.
     pub(crate) fn lines(&mut self, n: usize) -> JoinHandle<(Vec<Value>, BufReader<ChildStdout>)> {
         let mut out = BufReader::new(self.out.take().expect("read once"));
         tokio::task::spawn_blocking(move || {
@@ -123,13 +123,13 @@ pub(crate) fn parsed(line: &[u8]) -> Value {
     serde_json::from_slice(line).unwrap_or_else(|error| panic!("{error} in {line:?}"))
 }
 
-/// The message ids of the lines, in order.
+/// Returns the message ids of the lines, in order.
 pub(crate) fn ids(lines: &[Value]) -> Vec<MsgId> {
     let id = |line: &Value| line["msg_id"].as_str().and_then(|id| id.parse().ok());
     lines.iter().map(|line| id(line).expect("an id")).collect()
 }
 
-/// How often each arrived, which is at least once; how many came again.
+/// Asserts that each arrived at least once; returns how many came again.
 pub(crate) fn at_least_once(sent: &[MsgId], arrived: &[MsgId]) -> usize {
     let mut times: BTreeMap<MsgId, usize> = sent.iter().map(|id| (*id, 0)).collect();
     for id in arrived {

@@ -38,13 +38,13 @@ async fn each_message_is_a_line_with_all_it_has() {
 async fn a_forward_killed_in_the_middle_loses_nothing_and_repeats_by_id() {
     let scene = Scene::new().await;
     let sent = scene.enqueue((0..5000).map(|n| format!("message {n:0100}"))).await;
-    // Nobody reads on, so it stands in the middle of a batch when it is killed.
+    // The test reads no further, so the kill hits it in the middle of a batch.
     let mut killed = scene.forward(&["stdout", "work"]);
     let (mut lines, mut out) = killed.lines(1234).await.expect("lines");
     killed.signal(Signal::KILL);
     let mut rest = Vec::new();
     out.read_to_end(&mut rest).expect("read");
-    // A line that was cut off has not arrived.
+    // A partial line has not arrived.
     let whole = rest.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n"));
     lines.extend(whole.map(parsed));
     let before = ids(&lines);

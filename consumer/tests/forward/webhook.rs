@@ -19,7 +19,7 @@ use tokio::net::TcpListener;
 
 use crate::forward::sending::{Scene, at_least_once, ids, parsed};
 
-/// What came in one request.
+/// The content of one request.
 #[derive(Debug, Clone)]
 struct Request {
     headers: HeaderMap,
@@ -64,7 +64,7 @@ impl Service {
         self.requests.lock().expect("kept").clone()
     }
 
-    /// The ids of the messages it has confirmed, in order.
+    /// Returns the ids of the messages it has confirmed, in order.
     fn confirmed(&self) -> Vec<MsgId> {
         let requests = self.requests();
         let taken = requests.iter().filter(|request| request.answer.is_success());
@@ -120,7 +120,7 @@ async fn a_forward_killed_in_the_middle_loses_nothing_and_repeats_by_id() {
     let scene = Scene::new().await;
     let sent = scene.enqueue((0..3000).map(|n| n.to_string())).await;
     let service = Service::start(|_| {
-        // As slow as a service: the kill comes while a batch is under way.
+        // As slow as a real service: the kill comes while a batch is in flight.
         std::thread::sleep(Duration::from_millis(5));
         StatusCode::OK
     })
@@ -137,7 +137,7 @@ async fn a_forward_killed_in_the_middle_loses_nothing_and_repeats_by_id() {
     println!("killed twice in the middle of 3000: {again} arrived again");
 }
 
-/// An outage is not the messages' fault: they wait, in order, and nothing is charged.
+/// An outage is not the messages' fault: they wait, in order, and are not charged.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_that_is_away_or_busy_is_waited_for_and_charges_nothing() {
     let settings = TopicSettings { max_attempts: 1, ..TopicSettings::default() };
@@ -161,7 +161,7 @@ async fn a_service_that_is_away_or_busy_is_waited_for_and_charges_nothing() {
     assert!(service.requests().iter().all(|r| r.lines.iter().all(|l| l["delivery_no"] == 1)));
 }
 
-/// It is claimed again and again meanwhile, and sent only when the service wants it.
+/// The message is claimed repeatedly until then, and sent only when the service wants it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pause_longer_than_a_run_may_take_is_kept_and_charges_nothing() {
     let max_run_time = Some(Duration::from_millis(400));

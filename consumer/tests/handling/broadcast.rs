@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::handling::running::{Running, With, one_at_a_time, send};
 
-/// A stream of 3 partitions, and a broadcast group whose retries come back at once.
+/// Creates a stream of 3 partitions, and a broadcast group whose retries come back at once.
 async fn stage(start: Place) -> (TestDatabase, Topic, Topic) {
     let database = TestDatabase::new().await;
     let mut conn = database.connect().await;
@@ -50,7 +50,7 @@ fn number(context: &Context) -> usize {
     String::from_utf8_lossy(&context.delivery.body).parse().expect("a number")
 }
 
-/// A member that notes what it has handled, and fails at what `fails` says.
+/// Starts a member that records what it has handled, and fails where `fails` says.
 fn start(
     database: &TestDatabase,
     group: &Topic,
@@ -191,7 +191,7 @@ async fn a_receiver_is_a_member_too() {
     }
 }
 
-/// A dead letter that somebody redrives is a message of the group's own topic.
+/// A redriven dead letter is a message of the group's own topic.
 #[tokio::test]
 async fn a_redriven_dead_letter_is_handled_by_one_member() {
     let (database, stream, group) = stage(Place::Earliest).await;

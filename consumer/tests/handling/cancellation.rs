@@ -23,7 +23,7 @@ async fn session(database: &TestDatabase) -> Session {
     Session::open(database.url(), SessionKind::Plain, deadline).await.expect("a session")
 }
 
-/// Tries until there is an answer.
+/// Repeats the attempt until it has an answer.
 async fn cancel(session: &mut Session, topic: &Topic, id: MsgId, claims: Claims) -> Attempt {
     let mut cancellation = Cancellation::new(topic, id);
     loop {
@@ -100,7 +100,7 @@ async fn a_handler_that_gets_through_all_the_same_has_handled_its_message() {
     running.stop().await;
 }
 
-/// Writes a row, and then waits for what never comes.
+/// Writes a row, and then ignores its cancellation.
 struct Hangs(Arc<Notify>);
 
 impl RawTxHandler for Hangs {
@@ -115,7 +115,7 @@ impl RawTxHandler for Hangs {
             .await?;
         self.0.notify_one();
         context.cancelled.cancelled().await;
-        // Deaf to what it was told.
+        // It ignores the cancellation.
         tokio::time::sleep(Duration::from_secs(1)).await;
         Ok(())
     }
@@ -170,8 +170,8 @@ impl RawTxHandler for Books {
     }
 }
 
-/// Both ways to cancel, beside handlers that write: each message is booked once or cancelled, and
-/// what was said of it is so.
+/// Both ways to cancel, beside handlers that write: each message is booked once or cancelled, as
+/// reported.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_message_is_either_handled_or_cancelled() {
     let database = TestDatabase::new().await;

@@ -1,4 +1,4 @@
-//! Long handlers that go on where an earlier delivery stopped.
+//! Long handlers that continue where an earlier delivery stopped.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -26,7 +26,7 @@ async fn session(database: &TestDatabase) -> Session {
     Session::open(database.url(), SessionKind::Plain, deadline).await.expect("a session")
 }
 
-/// Ten steps, each of which is noted; fails behind step 4 and, once, behind step 7.
+/// Takes ten steps and records each; fails after step 4 and, once, after step 7.
 async fn ten_steps(context: Context, done: Arc<Mutex<Vec<u64>>>) -> Result<(), HandlerError> {
     let last = context.last_checkpoint().await?;
     let from: u64 = last.as_ref().map_or(Ok(0), |saved| saved.json())?;

@@ -15,7 +15,7 @@ use rowmq_test::TestDatabase;
 
 use crate::handling::running::{Running, With, dead, drained, one_at_a_time, quick, send};
 
-/// Turns the body around, as a cipher without a key.
+/// Reverses the body, as a cipher without a key.
 struct Turned;
 
 impl Codec for Turned {
@@ -44,7 +44,7 @@ fn text(what: &str) -> String {
     format!("{what}, ").repeat(200)
 }
 
-/// A topic that takes only small bodies, with these in it, encoded.
+/// Creates a topic that accepts only small bodies, and sends these to it, encoded.
 async fn sent(database: &TestDatabase, bodies: &[String]) -> Topic {
     let topic = database.topic_with("mail", &TopicSettings { body_limit: 500, ..quick() }).await;
     let options = ProducerOptions { encoding: both(), ..ProducerOptions::default() };
@@ -191,7 +191,7 @@ async fn a_batch_decodes_to_no_more_than_one_body_may_and_the_rest_comes_in_anot
     assert!(dead(&database, &topic).await.is_empty());
 }
 
-/// None of them is handled, tried again or lost, and none keeps the others of its batch back.
+/// None of them is handled, retried or lost, and none holds back the others of its batch.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_decoded_is_dead_lettered_at_once_with_its_body_and_the_reason() {
     let encoded = |body: Vec<u8>, encoding: Encoding| {
@@ -243,7 +243,7 @@ async fn what_cannot_be_decoded_is_dead_lettered_at_once_with_its_body_and_the_r
     }
 }
 
-/// A closure in a transaction that it does not need.
+/// A handler built from a closure, in a transaction that it does not need.
 struct InTransaction<F>(F);
 
 impl<F, R> RawTxHandler for InTransaction<F>
@@ -260,7 +260,7 @@ where
     }
 }
 
-/// Puts the owner before the body, as a seal that anybody can forge.
+/// Puts the owner before the body, as a seal that anyone can forge.
 struct Sealed;
 
 impl Codec for Sealed {
@@ -286,7 +286,7 @@ impl Codec for Sealed {
     }
 }
 
-/// Whoever may enqueue may send in clear, and whoever may write rows may move a body.
+/// A producer that may enqueue may send in clear, and a user that may write rows may move a body.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_consumer_that_requires_a_seal_handles_no_body_without_it_nor_one_of_another_message() {
     let database = TestDatabase::new().await;
@@ -322,7 +322,7 @@ async fn a_consumer_that_requires_a_seal_handles_no_body_without_it_nor_one_of_a
     assert_eq!(says("sealed for another message"), 2, "{errors:?}");
 }
 
-/// What all handlers have in memory at once, at the most.
+/// The memory of all handlers at once, at most.
 #[tokio::test(flavor = "multi_thread")]
 async fn decoded_bodies_have_one_budget_however_many_handlers_there_are() {
     const BODY: usize = 100 << 10;
@@ -345,7 +345,7 @@ async fn decoded_bodies_have_one_budget_however_many_handlers_there_are() {
                     let mut peak = peak.lock().expect("unpoisoned");
                     *peak = (*peak).max(*now);
                 }
-                // Others begin meanwhile, if they may.
+                // Other handlers begin in between, if the budget allows.
                 for _ in 0..100 {
                     tokio::task::yield_now().await;
                 }

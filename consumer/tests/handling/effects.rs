@@ -1,4 +1,4 @@
-//! Transactional handlers in a consumer: what the handler wrote is there exactly if it is acked.
+//! Transactional handlers in a consumer: a handler's writes exist exactly if its message is acked.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 
 use crate::handling::running::{Running, drained, quick, send};
 
-/// The one number that a query asks for.
+/// Returns the one number that a query selects.
 pub(crate) async fn number(database: &TestDatabase, query: &str) -> i64 {
     #[derive(QueryableByName)]
     struct Row {
@@ -201,7 +201,7 @@ async fn a_run_that_is_dropped_leaves_nothing_behind() {
     assert_eq!(number(&database, "SELECT COUNT(*) FROM queue_claim").await, 0);
 }
 
-/// F23: past the run's time its transaction is rolled back, and a failure is charged.
+/// F23: after the run's time its transaction is rolled back, and a failure is charged.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_takes_too_long_is_rolled_back_and_charged() {
     let (database, topic) = stage(&TopicSettings { max_attempts: 1, ..quick() }).await;

@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 
 use crate::handling::running::{Running, With, one_at_a_time, send};
 
-/// A stream of `partitions`, and groups of it whose retries come back at once.
+/// Creates a stream of `partitions`, and groups of it whose retries come back at once.
 async fn stage(
     partitions: u32,
     groups: &[&str],
@@ -135,7 +135,7 @@ async fn an_ordered_group_keeps_each_keys_order_whatever_fails_and_however_many_
     }
 }
 
-/// What it has begun it ends; what it has only claimed it leaves to whoever has it next.
+/// It finishes what it has begun; what it has only claimed it leaves to the next owner.
 #[tokio::test]
 async fn a_member_that_has_lost_its_range_to_a_reset_does_not_go_on_with_it() {
     let (database, stream, groups) = stage(1, &["bill"], true).await;
@@ -254,7 +254,7 @@ async fn a_stream_itself_has_no_consumers() {
     assert!(error.contains("rowmq group create orders@GROUP"), "{error}");
 }
 
-/// Notes how many it is given at once.
+/// Records how many it gets at once.
 struct Sizes(Arc<Mutex<Vec<usize>>>);
 
 impl BatchHandler for Sizes {
@@ -266,7 +266,7 @@ impl BatchHandler for Sizes {
     }
 }
 
-/// Otherwise the messages behind one that fails would have overtaken it.
+/// Otherwise the messages behind a failed one would have overtaken it.
 #[tokio::test]
 async fn an_ordered_group_has_batches_of_one_and_a_receiver_of_it_one_delivery() {
     let (database, stream, groups) = stage(1, &["bill", "pull"], true).await;
@@ -296,7 +296,7 @@ async fn an_ordered_group_has_batches_of_one_and_a_receiver_of_it_one_delivery()
     receiver.close().await.expect("closed");
 }
 
-/// A range has no row for each of its messages that could be asked whose it is.
+/// A range has no row per message in which a fence could be checked.
 #[tokio::test]
 async fn a_message_of_a_stream_has_no_checkpoint() {
     let (database, stream, groups) = stage(1, &["mail"], false).await;

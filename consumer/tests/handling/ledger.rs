@@ -21,7 +21,7 @@ fn with_ledger() -> TopicSettings {
 
 type Entered = Arc<Mutex<HashMap<String, u32>>>;
 
-/// Counts how often each biz id is entered; every third fails at its first try.
+/// Counts how often each biz id is entered; every third fails at its first attempt.
 fn counting(
     entered: &Entered,
 ) -> impl Fn(Context) -> std::future::Ready<Result<(), HandlerError>> + Send + Sync + 'static {
@@ -99,7 +99,7 @@ async fn after_its_window_a_biz_id_is_handled_again() {
     running.stop().await;
 }
 
-/// Nothing runs unless it could be found out that it may.
+/// A handler runs only if the ledger could be read.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_looked_up_is_given_back_uncharged() {
     let database = TestDatabase::new().await;

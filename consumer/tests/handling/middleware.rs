@@ -25,7 +25,7 @@ fn body(context: &Context) -> String {
     String::from_utf8(context.delivery.body.clone()).expect("text")
 }
 
-/// Notes what goes in and what comes out.
+/// Records what goes in and what comes out.
 struct Noting(&'static str, Notes);
 
 impl Middleware for Noting {
@@ -40,7 +40,7 @@ impl Middleware for Noting {
     }
 }
 
-/// Lets no message through whose body is "stranger"; does as other bodies say.
+/// Blocks messages with the body "stranger"; does what other bodies say.
 struct Guard;
 
 impl Middleware for Guard {
@@ -71,7 +71,7 @@ impl Middleware for Guard {
     }
 }
 
-/// Notes, and does as the body says.
+/// Records its message, and does what the body says.
 struct Noted(Notes);
 
 impl Noted {
@@ -121,7 +121,7 @@ async fn stage(bodies: &[&str]) -> (TestDatabase, Topic, Notes) {
     (database, topic, Notes::default())
 }
 
-/// The bodies of a topic's messages, in order.
+/// Returns the bodies of a topic's messages, in order.
 async fn bodies(database: &TestDatabase, topic: &Topic) -> Vec<String> {
     let peeked = inspect::peek(&mut database.connect().await, topic.id, 100).await.expect("peeked");
     peeked.into_iter().map(|one| String::from_utf8(one.body).expect("text")).collect()
@@ -171,7 +171,7 @@ async fn a_middleware_may_decide_instead_of_the_handler_also_for_a_part_of_a_bat
     assert_eq!(handled, ["a", "b", "late"], "{notes:?}");
 }
 
-/// It is a failure of the run like a handler's: of every message of a batch.
+/// Like a handler's, it fails the run: for every message of a batch.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_panic_of_a_middleware_and_an_outcome_that_is_missing_are_failures() {
     let (database, topic, notes) = stage(&["panic before", "panic after", "lose", "a"]).await;
@@ -196,7 +196,7 @@ async fn a_panic_of_a_middleware_and_an_outcome_that_is_missing_are_failures() {
     assert_eq!((of("outer out: panic"), of("outer out: ok")), (9, 1), "{notes:?}");
 }
 
-/// Whatever a middleware says after the commit: the effect and the ack are there together, once.
+/// Whatever a middleware returns after the commit: the effect and the ack are there together, once.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_transactional_handler_has_committed_no_middleware_takes_back() {
     let all = ["a", "fail once", "stranger", "late", "fail after", "panic after", "lose", "end"];
@@ -218,7 +218,7 @@ async fn what_a_transactional_handler_has_committed_no_middleware_takes_back() {
     assert_eq!(letters, ["end", "stranger"], "{dead:?}");
 }
 
-/// Drops a transactional run half-way, as nobody should.
+/// Drops a transactional run half-way, as no middleware should.
 struct Impatient(Notes);
 
 impl Middleware for Impatient {
@@ -238,7 +238,7 @@ impl Middleware for Impatient {
     }
 }
 
-/// The message is not lost by an outcome that nobody can know.
+/// An unknown outcome does not lose the message.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_transactional_run_that_a_middleware_drops_is_looked_after() {
     struct Slow(Notes);
@@ -269,7 +269,7 @@ async fn a_transactional_run_that_a_middleware_drops_is_looked_after() {
     assert_eq!(notes.lock().expect("unpoisoned").len(), 2, "begun twice, committed once");
 }
 
-/// A `tracing` span or a task-local around the run holds for the handler.
+/// A `tracing` span or a task-local around the run applies to the handler.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_middleware_sets_for_its_task_the_handler_sees() {
     tokio::task_local!(static TENANT: String);

@@ -20,7 +20,7 @@ fn pausing(concurrency: usize, rate: &str, pause_for: Duration) -> TopicOptions 
     TopicOptions { concurrency, pause_on_errors, pause_for, ..TopicOptions::default() }
 }
 
-/// Retries come back at once, and none of the messages is given up.
+/// Retries come back at once, and no message is given up.
 fn patient() -> TopicSettings {
     let retry = RetryPolicy::Fixed(Duration::from_millis(1));
     TopicSettings { retry, max_attempts: 1000, ..TopicSettings::default() }
@@ -30,7 +30,7 @@ fn numbered(n: usize) -> Vec<NewMessage> {
     (0..n).map(|n| NewMessage::new(n.to_string()).with_key(format!("k{}", n % 4))).collect()
 }
 
-/// What a handler depends on, and what it has handled while that worked.
+/// A dependency of a handler, and what the handler has handled while it worked.
 #[derive(Clone, Default)]
 struct Dependency {
     works: Arc<AtomicBool>,
@@ -60,7 +60,7 @@ impl Dependency {
         })
     }
 
-    /// The numbers of the messages that were handled, in the order of their handling.
+    /// Returns the numbers of the handled messages, in the order of their handling.
     fn handled(&self) -> Vec<usize> {
         let number = |context: &Context| {
             String::from_utf8_lossy(&context.delivery.body).parse().expect("a number")
@@ -71,7 +71,7 @@ impl Dependency {
 
 type Handling = std::pin::Pin<Box<dyn Future<Output = Result<(), HandlerError>> + Send>>;
 
-/// Three failures and no more are charged, whatever was claimed.
+/// Three failures and no more are charged, however many messages were claimed.
 #[tokio::test(flavor = "multi_thread")]
 async fn while_a_topic_is_paused_nothing_is_claimed_and_what_had_not_begun_is_given_back() {
     let database = TestDatabase::new().await;
@@ -88,7 +88,7 @@ async fn while_a_topic_is_paused_nothing_is_claimed_and_what_had_not_begun_is_gi
         dependency.failures() == 3 && (depth.claimed, depth.unsettled + depth.scheduled) == (0, 300)
     })
     .await;
-    // It is told to stop while it is paused.
+    // The consumer is stopped while the topic is paused.
     running.stop().await;
     assert_eq!(dependency.failures(), 3);
     let peeked = store::inspect::peek(&mut conn, topic.id, 300).await.expect("peeked");
@@ -120,7 +120,7 @@ async fn a_paused_topic_is_tried_by_one_message_at_a_time_until_its_handler_work
     assert_eq!(failures, dependency.failures(), "nothing else was charged");
 }
 
-/// A pause is this topic's alone.
+/// A pause affects this topic alone.
 #[tokio::test(flavor = "multi_thread")]
 async fn other_topics_of_the_consumer_go_on() {
     let database = TestDatabase::new().await;
@@ -150,7 +150,7 @@ enum Kind {
     Broadcast,
 }
 
-/// A stream of two partitions and its group.
+/// Creates a stream of two partitions and its group.
 async fn group(kind: Kind) -> (TestDatabase, Topic, Topic) {
     let database = TestDatabase::new().await;
     let mut conn = database.connect().await;

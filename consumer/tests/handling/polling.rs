@@ -9,7 +9,8 @@ use tokio::sync::Notify;
 
 use crate::handling::running::{Running, With, drained, quick, send};
 
-/// Seed 002: the ack is the business's own call; a delivery dropped without it is released.
+/// Seed 002: the application acks with a call of its own; a delivery dropped without an ack is
+/// released.
 #[tokio::test(flavor = "multi_thread")]
 async fn pulled_deliveries_are_settled_by_the_caller_and_released_when_dropped() {
     let database = TestDatabase::new().await;

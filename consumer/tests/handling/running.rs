@@ -27,7 +27,7 @@ impl Running {
         Self::at(database.url(), with)
     }
 
-    /// As another account, or through a proxy.
+    /// Starts it as another account, or through a proxy.
     pub(crate) fn at(
         url: &ServerUrl,
         with: impl FnOnce(ConsumerBuilder) -> ConsumerBuilder,
@@ -53,7 +53,7 @@ pub(crate) async fn drained(database: &TestDatabase, topic: &Topic) {
     .await;
 }
 
-/// The topic's dead letters: their bodies and last errors, in order.
+/// Returns the topic's dead letters: their bodies and last errors, in order.
 pub(crate) async fn dead(database: &TestDatabase, topic: &Topic) -> Vec<(String, String)> {
     let session = Session::open(database.url(), SessionKind::Plain, PATIENCE).await;
     let mut session = session.expect("a session");
@@ -77,13 +77,13 @@ pub(crate) fn one_at_a_time() -> TopicOptions {
     TopicOptions { concurrency: 1, ..TopicOptions::default() }
 }
 
-/// Retries come back at once.
+/// Returns settings under which retries come back at once.
 pub(crate) fn quick() -> TopicSettings {
     let retry = RetryPolicy::Fixed(Duration::from_millis(1));
     TopicSettings { retry, max_attempts: 3, ..TopicSettings::default() }
 }
 
-/// A raw handler made of a closure.
+/// A raw handler built from a closure.
 pub(crate) struct With<F>(pub(crate) F);
 
 impl<F, R> RawHandler for With<F>

@@ -42,7 +42,7 @@ async fn one_handler_at_a_time_sees_strict_order_by_priority_and_id() {
     assert_eq!(seen, sorted);
 }
 
-/// A time that no clock will show is no end.
+/// A time beyond every clock sets no limit.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_may_take_as_long_as_can_be_said() {
     let database = TestDatabase::new().await;
@@ -67,7 +67,7 @@ async fn a_run_may_take_as_long_as_can_be_said() {
     running.stop().await;
 }
 
-/// F23: the time of a run is up: the handler is told, then dropped; the message counts a failure.
+/// F23: when a run's time is up, its handler is cancelled, then dropped; a failure is charged.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_takes_too_long_is_interrupted_and_retried() {
     let database = TestDatabase::new().await;
@@ -100,7 +100,7 @@ async fn a_run_that_takes_too_long_is_interrupted_and_retried() {
     assert_eq!(store::inspect::depth(&mut conn, topic.id).await.expect("a depth").dead, 0);
 }
 
-/// S10: no transaction is open, and nothing locked, while a handler runs.
+/// S10: no transaction is open, and no row locked, while a handler runs.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_running_handler_holds_no_lock() {
     let database = TestDatabase::new().await;
@@ -157,8 +157,8 @@ async fn handled_messages_are_kept_where_the_topic_says_so() {
     assert_eq!(purged, 20);
 }
 
-/// A consumer whose handlers are all busy claims nothing, and is alive all the same: whoever
-/// restarts it for its probe would start the long jobs anew.
+/// A consumer whose handlers are all busy claims nothing, and is alive nevertheless: a restart
+/// because of its probe would start the long jobs again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_consumer_that_is_busy_for_long_is_alive() {
     let database = TestDatabase::new().await;

@@ -1,4 +1,4 @@
-//! The spans of runs: what is logged within carries the ids of the distributed trace.
+//! The spans of runs: log lines within a run carry the ids of the distributed trace.
 
 use std::io;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -11,7 +11,7 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use crate::handling::running::{Running, With, drained, one_at_a_time, quick, send};
 
-/// What was logged, a line of JSON each.
+/// The log, one line of JSON per record.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -33,8 +33,8 @@ impl MakeWriter<'_> for Log {
     }
 }
 
-/// What this process logs. A subscriber of one thread would miss lines: a statement that logs and
-/// that another thread reaches first is switched off for all, as that thread has no subscriber
+/// The log of this process. A subscriber of one thread would miss lines: a log statement that
+/// another thread reaches first is switched off for all, as that thread has no subscriber
 /// (tracing-core 0.1.36, `Rebuilder::JustOne`).
 static LOG: LazyLock<Log> = LazyLock::new(|| {
     let log = Log::default();
@@ -44,7 +44,7 @@ static LOG: LazyLock<Log> = LazyLock::new(|| {
 });
 
 impl Log {
-    /// The span of the line that says `line` of the message with this id.
+    /// Returns the span of the line that says `line` about the message with this id.
     fn span(&self, line: &str, of: MsgId) -> Value {
         let log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let lines = log.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());

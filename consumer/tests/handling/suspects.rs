@@ -1,4 +1,4 @@
-//! A `Receiver` and messages that are to be handled alone.
+//! A `Receiver` and messages that must be handled alone.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use tokio::sync::{Mutex, Notify};
 
 use crate::handling::running::{drained, send};
 
-/// Has the message be one of two crashes.
+/// Makes the message a suspect, as two crashes do.
 async fn suspect(conn: &mut AsyncMysqlConnection, body: &str) {
     let sql = format!("UPDATE queue_message SET priority = 105 WHERE body = '{body}'");
     conn.batch_execute(&sql).await.expect("suspected");
@@ -41,7 +41,7 @@ async fn beats(conn: &mut AsyncMysqlConnection) -> u64 {
     worker.beat_no
 }
 
-/// What its worker holds decides whom a crash is charged to: all that it holds is the suspect.
+/// A crash is charged by what the worker holds: it holds the suspect alone.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_suspect_is_all_that_a_receiver_holds() {
     let database = TestDatabase::new().await;
@@ -72,7 +72,7 @@ async fn a_suspect_is_all_that_a_receiver_holds() {
     drained(&database, &topic).await;
 }
 
-/// Two tasks, each with a delivery in hand whenever it can have one, and more than enough of them.
+/// Two tasks, each holding a delivery whenever it can, with more than enough messages.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_suspect_has_its_turn_while_there_is_other_work() {
     const READY: usize = 3000;
@@ -118,7 +118,7 @@ async fn left(conn: &mut AsyncMysqlConnection, topic: &Topic) -> i64 {
     rows[0].n
 }
 
-/// One task that asks for more than it has settled gets it: the suspect's turn passes.
+/// One task that wants more before it has settled gets more: the suspect's turn passes.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_caller_that_keeps_deliveries_gets_more_and_no_suspect() {
     let database = TestDatabase::new().await;

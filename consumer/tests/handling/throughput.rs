@@ -1,4 +1,4 @@
-//! What a consumer gets done is counted, by topic.
+//! A consumer's throughput is counted, by topic.
 
 use std::time::Duration;
 

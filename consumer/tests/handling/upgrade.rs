@@ -1,5 +1,5 @@
-//! A release and the one before it work side by side: the next one's migration is run first, beside
-//! consumers and producers of this one, and adds what these do not know.
+//! A release and the one before it work side by side: the next one's migration runs first, beside
+//! consumers and producers of this one, and adds what they do not know.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,7 +22,8 @@ struct Table {
     name: String,
 }
 
-/// What a migration may do: columns with a default, at the end and in between, an index, a table.
+/// Makes every change that a migration may make: columns with a default, at the end and in between,
+/// an index, a table.
 async fn migrate_to_the_next(database: &TestDatabase) {
     let mut conn = database.connect().await;
     let tables = "SELECT CAST(TABLE_NAME AS CHAR) AS name FROM information_schema.TABLES \
@@ -43,7 +44,7 @@ async fn migrate_to_the_next(database: &TestDatabase) {
     conn.batch_execute(record).await.expect("a record");
 }
 
-/// Fails once, is put off once, is dead-lettered or done, as the body says.
+/// Fails once, snoozes once, dead-letters or acks, as the body says.
 async fn handle(context: Context, handled: Arc<AtomicUsize>) -> Result<(), HandlerError> {
     match context.delivery.body.as_slice() {
         b"retry" if context.delivery.failures == 0 => Err(HandlerError::retry("no")),
@@ -100,7 +101,7 @@ async fn the_next_releases_migration_stops_nobody_of_this_one() {
     });
     let () = migrated;
     sent += 40;
-    // A program of this release that starts now, and SQL that knows only this one's columns.
+    // A program of this release that starts now, and SQL that knows only this release's columns.
     let call = "CALL queue_enqueue('orders', 'by SQL', NULL, NULL, NULL, NULL, NULL)";
     conn.batch_execute(call).await.expect("enqueued");
     running.stop().await;

@@ -41,8 +41,8 @@ impl Handler for Orders {
     }
 }
 
-/// Every verdict in one topic: what fails is retried up to the limit and then dead-lettered with
-/// its body, a panic counts as a failure, and the process lives on (F20, F22, F27).
+/// Every verdict in one topic: failures are retried up to the limit and then dead-lettered with
+/// their body, a panic counts as a failure, and the process survives (F20, F22, F27).
 #[tokio::test(flavor = "multi_thread")]
 async fn verdicts_decide_what_becomes_of_a_message() {
     let database = TestDatabase::new().await;

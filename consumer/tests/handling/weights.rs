@@ -27,7 +27,7 @@ fn numbered(n: usize) -> Vec<NewMessage> {
     (0..n).map(|n| NewMessage::new(n.to_string())).collect()
 }
 
-/// Notes which topic's messages are handled, in order, and how many handlers ran at once.
+/// Records which topic's messages are handled, in order, and how many handlers ran at once.
 #[derive(Clone, Default)]
 struct Log {
     topics: Arc<Mutex<Vec<String>>>,
@@ -54,7 +54,7 @@ impl Log {
 }
 
 /// One slot is for the three topics, and the others are held: a topic claims for all slots, so that
-/// it has messages in hand for many turns, however late a busy server answers its claims.
+/// it has messages for many turns, however late a busy server answers its claims.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backlog_is_worked_off_by_the_weights_and_to_its_end() {
     const SLOTS: usize = 16;
@@ -145,7 +145,7 @@ async fn one_topic_may_use_all_that_is_shared() {
     running.stop().await;
 }
 
-/// A slot that comes free is not lost to a topic whose handlers are slow.
+/// A free slot is not lost to a topic whose handlers are slow.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_topic_has_its_turn_while_the_handlers_of_another_one_are_slow() {
     let database = TestDatabase::new().await;
@@ -169,7 +169,7 @@ async fn a_topic_has_its_turn_while_the_handlers_of_another_one_are_slow() {
     let next = async || tokio::time::timeout(PATIENCE, begun.notified()).await.expect("begun");
     next().await;
     send(&database, &fast, &numbered(1)).await;
-    // However large the other's weight: in some turns it has used more.
+    // However large the other's weight is: it has used more in some turns.
     for _ in 1..20 {
         go_on.notify_one();
         next().await;
@@ -180,7 +180,7 @@ async fn a_topic_has_its_turn_while_the_handlers_of_another_one_are_slow() {
     running.stop().await;
 }
 
-/// The janitor counts the time that a run is allowed from the claim on.
+/// The janitor counts a run's time from the claim on.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_that_waited_for_its_turn_too_long_is_claimed_anew() {
     let database = TestDatabase::new().await;
@@ -226,7 +226,7 @@ async fn a_message_that_waited_for_its_turn_too_long_is_claimed_anew() {
     assert_eq!(*handled.lock().expect("unpoisoned"), Some(2), "its second delivery");
 }
 
-/// It claims nothing either, until its turn comes, and then it does.
+/// It claims nothing either, until its turn comes; then it does.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_waits_without_a_turn_is_left_to_another_consumer() {
     let database = TestDatabase::new().await;

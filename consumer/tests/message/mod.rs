@@ -9,12 +9,12 @@ use rowmq_core::model::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// The third delivery of a message with this body, after two failures.
+/// Returns the third delivery of a message with this body, after two failures.
 pub(crate) fn context(body: impl Into<Vec<u8>>) -> Context {
     context_with(body, |_| ())
 }
 
-/// The same, changed.
+/// Returns the same with changes.
 pub(crate) fn context_with(
     body: impl Into<Vec<u8>>,
     change: impl FnOnce(&mut Delivery),
@@ -49,7 +49,7 @@ pub(crate) fn context_with(
     }
 }
 
-/// Every byte there is.
+/// Returns every byte value.
 pub(crate) fn all_bytes() -> Vec<u8> {
     (0..=255).collect()
 }

@@ -53,8 +53,8 @@ impl Service {
     }
 }
 
-/// A server that reads the head of each request and then sends these bytes and closes, or, if
-/// there are none, stays silent. What comes out are the heads.
+/// Starts a server that reads the head of each request and then sends these bytes and closes;
+/// without bytes it stays silent. Returns a channel of the heads.
 pub(crate) async fn raw_service(answer: &'static [u8]) -> (Url, mpsc::UnboundedReceiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap()).parse().unwrap();
@@ -68,7 +68,7 @@ pub(crate) async fn raw_service(answer: &'static [u8]) -> (Url, mpsc::UnboundedR
                     break;
                 }
             }
-            // The test need not look at them.
+            // The test need not read them.
             drop(heads.send(String::from_utf8_lossy(&request).into_owned()));
             if answer.is_empty() {
                 silent.push(stream);
@@ -81,7 +81,7 @@ pub(crate) async fn raw_service(answer: &'static [u8]) -> (Url, mpsc::UnboundedR
     (url, seen)
 }
 
-/// An https server for `localhost`: its URL, and the certificate to trust as PEM.
+/// Starts an https server for `localhost`: returns its URL, and the certificate to trust as PEM.
 pub(crate) async fn https_service() -> (String, String) {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let key = rustls::pki_types::PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
@@ -97,7 +97,7 @@ pub(crate) async fn https_service() -> (String, String) {
     let url = format!("https://localhost:{}/", listener.local_addr().unwrap().port());
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            // A client that does not trust the certificate breaks off here.
+            // A client that does not trust the certificate disconnects here.
             let Ok(mut stream) = acceptor.accept(stream).await else { continue };
             let mut request = Vec::new();
             stream.read_buf(&mut request).await.unwrap();

@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 use sqlx::mysql::MySqlDatabaseError;
 use sqlx::{Connection, MySqlConnection, MySqlTransaction};
 
-/// Stores the order and enqueues its mail, in the caller's transaction; the message's id.
+/// Stores the order and enqueues its mail, in the caller's transaction; returns the message's id.
 async fn place(
     tx: &mut MySqlTransaction<'_>,
     topic: &str,
@@ -26,7 +26,7 @@ async fn place(
     sqlx::query_scalar("SELECT CAST(@queue_msg_id AS CHAR)").fetch_one(&mut **tx).await
 }
 
-/// The number of an error that the server gave.
+/// Returns the number of an error from the server.
 fn number(error: &sqlx::Error) -> Option<u16> {
     let error = error.as_database_error()?.try_downcast_ref::<MySqlDatabaseError>()?;
     Some(error.number())

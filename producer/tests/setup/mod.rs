@@ -1,4 +1,4 @@
-//! What the tests of the producer share. Each of them uses a part of it.
+//! Code that the producer's tests share. Each of them uses a part of it.
 
 #![allow(dead_code)]
 #![allow(clippy::expect_used, reason = "a test that cannot be set up has failed")]
@@ -18,15 +18,15 @@ use rowmq_producer::{ProducerOptions, Progress, ProgressListener};
 use rowmq_test::TestDatabase;
 use tokio::sync::mpsc;
 
-/// How long an event may take before a test fails: far more than it ever does.
+/// How long an event may take before a test fails: far longer than it ever takes.
 const EVENT_DEADLINE: Duration = Duration::from_secs(60);
 
-/// So many messages, their numbers as bodies.
+/// Returns `n` messages with their numbers as bodies.
 pub(crate) fn messages(n: usize) -> Vec<NewMessage> {
     (0..n).map(|n| NewMessage::new(n.to_string())).collect()
 }
 
-/// What is stored in the topic, in order.
+/// Returns the messages stored in the topic, in order.
 pub(crate) async fn stored(database: &TestDatabase, topic: &str) -> Vec<Peeked> {
     let mut conn = database.connect().await;
     let topic = TopicName::new(topic).expect("a name");
@@ -36,7 +36,7 @@ pub(crate) async fn stored(database: &TestDatabase, topic: &str) -> Vec<Peeked> 
     }
 }
 
-/// How much the topic holds, by state.
+/// Returns how much the topic holds, by state.
 pub(crate) async fn depth(database: &TestDatabase, topic: &str) -> Depth {
     let mut conn = database.connect().await;
     let topic = TopicName::new(topic).expect("a name");
@@ -44,12 +44,12 @@ pub(crate) async fn depth(database: &TestDatabase, topic: &str) -> Depth {
     store::inspect::depth(&mut conn, topic.id).await.expect("read")
 }
 
-/// The ids of what is stored in the topic, in order.
+/// Returns the ids of the messages stored in the topic, in order.
 pub(crate) async fn stored_ids(database: &TestDatabase, topic: &str) -> Vec<MsgId> {
     stored(database, topic).await.iter().map(|row| row.msg_id).collect()
 }
 
-/// The lanes there are.
+/// Returns the lanes there are.
 pub(crate) async fn lanes(database: &TestDatabase) -> Vec<LaneId> {
     use diesel::ExpressionMethods;
     use diesel_async::RunQueryDsl;
@@ -70,12 +70,12 @@ pub(crate) async fn lanes(database: &TestDatabase) -> Vec<LaneId> {
     rows.iter().map(id).collect()
 }
 
-/// How many lanes there are.
+/// Returns how many lanes there are.
 pub(crate) async fn lane_count(database: &TestDatabase) -> usize {
     lanes(database).await.len()
 }
 
-/// What a producer told about its progress.
+/// What a producer reported about its progress.
 #[derive(Clone, Default)]
 pub(crate) struct Told {
     waits: Arc<AtomicUsize>,
@@ -83,7 +83,7 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    /// Options with a listener that counts.
+    /// Returns options with a listener that counts.
     pub(crate) fn options(&self) -> ProducerOptions {
         let told = self.clone();
         let listener = ProgressListener::new(move |progress| {
@@ -105,7 +105,7 @@ impl Told {
     }
 }
 
-/// The errors that a producer waits after, as they come.
+/// Returns options, and the errors after which the producer waits, as they come.
 pub(crate) fn errors() -> (ProducerOptions, mpsc::UnboundedReceiver<String>) {
     let (sender, errors) = mpsc::unbounded_channel();
     let listener = ProgressListener::new(move |progress| {

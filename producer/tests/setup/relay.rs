@@ -1,4 +1,4 @@
-//! The command `rowmq-producer relay` under way, and requests to it.
+//! A running `rowmq-producer relay`, and requests to it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -8,13 +8,13 @@ use std::thread;
 use rowmq_core::connection::ServerUrl;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// A relay under way.
+/// A running relay.
 pub(crate) struct Relay {
     pub(crate) child: Child,
     pub(crate) address: String,
 }
 
-/// What it answered.
+/// An answer of the relay.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -22,7 +22,7 @@ pub(crate) struct Answer {
     pub(crate) body: serde_json::Value,
 }
 
-/// The command, ready to run on this server.
+/// Returns the command, ready to run on this server.
 pub(crate) fn command(url: &ServerUrl, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rowmq-producer"));
     command.arg("relay").args(arguments).env("ROWMQ_URL", url.expose()).env_remove("RUST_LOG");
@@ -35,7 +35,7 @@ impl Relay {
         Self::spawned(command(url, &[&["--listen", "0"], arguments].concat()))
     }
 
-    /// Of a command that listens on port 0.
+    /// Starts a command that listens on port 0.
     pub(crate) fn spawned(mut command: Command) -> Self {
         let mut child = command.spawn().expect("it starts");
         let mut log = BufReader::new(child.stderr.take().expect("piped")).lines();
@@ -65,7 +65,7 @@ impl Drop for Relay {
     }
 }
 
-/// One request of its own connection.
+/// Sends one request on its own connection.
 pub(crate) fn post(
     address: &str,
     path: &str,
@@ -93,7 +93,7 @@ pub(crate) fn begin(
     Ok(stream)
 }
 
-/// Reads the answer to a request that is sent.
+/// Reads the answer to a request that was sent.
 pub(crate) fn answer(mut stream: TcpStream) -> std::io::Result<Answer> {
     let mut text = String::new();
     stream.read_to_string(&mut text)?;

@@ -1,4 +1,4 @@
-//! What programs can and cannot do that only call the procedures which enqueue.
+//! What programs can and cannot do if they may only call the enqueue procedures.
 
 use mysql_async::prelude::{FromRow, Queryable};
 use mysql_async::{Conn, Opts, OptsBuilder};
@@ -21,7 +21,7 @@ pub(crate) async fn run(conn: &mut Conn, sql: &str) {
     conn.query_drop(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
 }
 
-/// The number of the error.
+/// Returns the number of the error.
 pub(crate) async fn refused(conn: &mut Conn, sql: &str) -> u16 {
     match conn.query_drop(sql).await {
         Err(mysql_async::Error::Server(error)) => error.code,
@@ -33,7 +33,8 @@ pub(crate) async fn row<T: FromRow + Send + 'static>(conn: &mut Conn, sql: &str)
     conn.query_first(sql).await.expect("read").expect("a row")
 }
 
-/// A database with the topic `t`, all of whose messages leave a trace, and a session that sees all.
+/// Creates a database with the topic `t`, whose messages all leave a trace, and a session that sees
+/// everything.
 pub(crate) async fn place() -> (TestDatabase, Conn) {
     let database = TestDatabase::new().await;
     let settings = TopicSettings { trace: Sampling::ALL, ..TopicSettings::default() };
@@ -78,7 +79,7 @@ async fn a_caller_whose_clock_is_set_is_refused() {
 async fn a_trigger_of_a_long_statement_may_enqueue() {
     let (_database, mut own) = place().await;
     run(&mut own, "CREATE TABLE orders (id INT)").await;
-    // The clock of a trigger stands since its statement began, 1.5 s ago.
+    // A trigger's clock stands at the start of its statement, 1.5 s ago.
     let trigger = format!(
         "CREATE TRIGGER orders_mail BEFORE INSERT ON orders FOR EACH ROW \
          BEGIN DO SLEEP(1.5); {ENQUEUE}; END"
@@ -125,7 +126,7 @@ async fn a_caller_can_neither_read_nor_cancel_nor_use_keys() {
     }
 }
 
-/// What a session has left of its last call: id, duplicate, replaced.
+/// What a session shows of its last call: id, duplicate, replaced.
 type Left = (Option<String>, u8, u8);
 
 async fn keyed(conn: &mut Conn, body: &str, choice: &str, wait: &str) -> Left {
@@ -177,7 +178,7 @@ async fn an_account_cannot_change_take_back_or_learn_the_message_of_another() {
     assert_eq!(row::<String>(&mut own, traced).await, all.join(","));
 }
 
-/// A key whose message is being handled goes to the next message, also to one that the library
+/// A key whose message is being handled passes to the next message, even to one that the library
 /// enqueues for another account.
 #[tokio::test]
 async fn the_account_of_a_key_is_that_of_the_message_that_has_taken_it_over() {
@@ -209,7 +210,7 @@ async fn accounts_that_an_operator_lets_share_keys_do() {
     let (id, ..) = keyed(&mut owner, "first", "replace", HOUR).await;
     assert_eq!(keyed(&mut other, "second", "replace", HOUR).await, (id.clone(), 1, 1));
     assert_eq!(cancelled(&mut other, &id.expect("an id")).await, 1);
-    // A retry, and a message from before accounts were kept.
+    // A retry, and a message enqueued before accounts were recorded.
     for (account, done) in [("'another'", 0), ("NULL", 1)] {
         let (id, ..) = keyed(&mut owner, "third", "replace", HOUR).await;
         run(&mut own, &format!("UPDATE queue_scheduled SET account = {account}")).await;
@@ -235,7 +236,7 @@ async fn an_account_without_a_row_for_a_restricted_verb_is_refused() {
     for call in [ENQUEUE, HOLD] {
         assert_eq!(refused(&mut keyed, call).await, 31028);
     }
-    // Of cancelling no row says anything.
+    // Cancelling does not report that no row matched.
     run(&mut keyed, "CALL queue_cancel('t', '019387e0-0000-7000-8000-000000000001')").await;
     run(&mut operator, "UPDATE queue_access SET topic = '*'").await;
     run(&mut caller, &ENQUEUE.replace("'t'", "'u'")).await;

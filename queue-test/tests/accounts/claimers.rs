@@ -1,4 +1,4 @@
-//! What the SQL contract promises, to sessions that may call its procedures and nothing else.
+//! What the SQL contract promises to sessions that may call its procedures and nothing else.
 
 use mysql_async::Conn;
 use mysql_async::prelude::Queryable;
@@ -12,7 +12,7 @@ use crate::process::Process;
 
 const LEFT: &str = "SELECT COUNT(*) FROM queue_message";
 
-/// Claims one message; what names its delivery.
+/// Claims one message; returns the name of its delivery.
 async fn claim(conn: &mut Conn) -> Option<String> {
     let row: Option<mysql_async::Row> =
         conn.query_first("CALL queue_claim('t', 1, NULL)").await.expect("claimed");
@@ -47,7 +47,7 @@ async fn an_enqueue_in_autocommit_is_whole_or_not_at_all() {
     let mut own = session(database.url()).await;
     let mut caller = session(&database.account_of(Account::Caller).await).await;
     let call = ENQUEUE.replace("NULL)", "'019387e0-0000-7000-8000-000000000001')");
-    // Its place in the lookup is locked.
+    // Another session locks its place in the lookup.
     run(&mut own, "START TRANSACTION").await;
     let lock = format!(
         "INSERT INTO queue_lookup (topic_id, msg_id, enqueued_at) \
@@ -63,7 +63,7 @@ async fn an_enqueue_in_autocommit_is_whole_or_not_at_all() {
     assert_eq!(row::<(u64, u64, u64)>(&mut own, stored).await, (0, 0, 0));
     run(&mut caller, &call).await;
     assert_eq!(row::<(u64, u64, u64)>(&mut own, stored).await, (1, 1, 1));
-    // A transaction of the caller's stays open, and a COMMIT has nothing of what failed.
+    // The caller's transaction stays open, and a COMMIT stores nothing of the failed call.
     run(&mut own, "START TRANSACTION").await;
     run(&mut own, &lock.replace("000001", "000002")).await;
     run(&mut caller, "START TRANSACTION").await;
@@ -179,8 +179,9 @@ async fn a_claimer_without_a_row_for_the_restricted_verb_claims_nothing() {
     assert!(claim(&mut claimer).await.is_some());
 }
 
-/// Finding SEC-H2: `GET_LOCK` needs no privilege. Another login held what it could guess, and
-/// nobody swept; it held the lock of a worker that had died, which counted as alive for ever.
+/// Finding SEC-H2: `GET_LOCK` needs no privilege. Another login held every lock name it could
+/// guess, and no process swept; it held the lock of a dead worker, which then counted as alive for
+/// ever.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_login_that_takes_name_locks_holds_up_no_rescue() {
     const CLAIMED: &str = "SELECT COUNT(*) FROM queue_message WHERE worker_id > 0";
@@ -196,7 +197,7 @@ async fn a_login_that_takes_name_locks_holds_up_no_rescue() {
     let name = "SELECT CONCAT('queue:', LOWER(HEX(instance))) FROM queue_worker";
     let name = row::<String>(&mut own, name).await;
     drop(owner);
-    // In line for the lock of the worker, which the server gives back with the session.
+    // The login waits for the worker's lock, which the server frees when the session ends.
     assert_eq!(row::<u8>(&mut stranger, &format!("SELECT GET_LOCK('{name}', 60)")).await, 1);
     let janitor = database.account_of(Account::Janitor).await;
     let _janitor = Process::start(&janitor, "rowmq-janitor", &[]);
@@ -205,8 +206,8 @@ async fn a_login_that_takes_name_locks_holds_up_no_rescue() {
     assert_eq!(migration::run(database.url()).await.expect("migrated"), []);
 }
 
-/// Fault F42: a login that stands in line for a worker's lock gets it as soon as the worker loses
-/// the session, and keeps it. The worker can never prove again that its old session has ended.
+/// Fault F42: a login that waits for a worker's lock gets it as soon as the worker loses its
+/// session, and keeps it. The worker can never again prove that its old session has ended.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_consumer_whose_lock_another_login_has_taken_registers_anew() {
     let (database, mut own) = place().await;

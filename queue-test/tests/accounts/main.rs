@@ -1,5 +1,5 @@
-//! Every process under an account of its own, which holds what its file in `ops/deploy/grants`
-//! says and nothing else.
+//! Every process under its own account, which holds the grants of its file in `ops/deploy/grants`
+//! and no others.
 
 #![allow(
     clippy::expect_used,
@@ -32,7 +32,7 @@ fn name(text: &str) -> TopicName {
     TopicName::new(text).expect("a name")
 }
 
-/// One database in which each process has an account of its own.
+/// One database in which each process has its own account.
 struct Place {
     database: TestDatabase,
     operator: ServerUrl,
@@ -53,7 +53,7 @@ impl Place {
         }
     }
 
-    /// Topics with everything switched on that makes processes touch more tables.
+    /// Creates topics with every setting that makes processes touch more tables.
     fn topics(&self) {
         for line in [
             "topic create failed",
@@ -74,7 +74,7 @@ impl Place {
         }
     }
 
-    /// Messages of every kind, as the library and the program send them.
+    /// Sends messages of every kind, as the library and the program do.
     async fn send(&self) {
         let mut conn = connect(&self.producer, SessionKind::Plain).await.expect("a session");
         let id = rowmq_core::MsgId::new();
@@ -118,7 +118,7 @@ impl Place {
         rows[0].n
     }
 
-    /// Whether all that was sent has come to its end, and all groups through the log.
+    /// Returns whether every message has reached its end, and every group the end of the log.
     async fn is_handled(&self) -> bool {
         let open = "SELECT COUNT(*) FROM queue_message m JOIN queue_topic t ON t.id = m.topic_id \
              WHERE t.name <> 'failed'";
@@ -165,7 +165,7 @@ async fn every_process_does_all_its_work_under_its_own_account() {
         })
         .await;
     }
-    // The victim holds messages when it is killed; a janitor of its own account takes them back.
+    // The victim holds messages when it is killed; a janitor with its own account takes them back.
     rowmq(&place.operator, "topic create slow");
     let mut victim = Process::victim(&place.consumer);
     let mut conn = connect(&place.producer, SessionKind::Plain).await.expect("a session");
@@ -204,7 +204,7 @@ async fn doctor_finds_nothing_missing_and_nothing_beyond_in_any_account() {
         assert!(failed.is_empty(), "{account}: {failed:?}");
         let grants = report.checks.iter().find(|check| check.name == "grants").expect("checked");
         assert_eq!(grants.verdict, Verdict::Ok, "{account}: {}", grants.detail);
-        // One grant less, and one more.
+        // One grant fewer, and one more.
         let other =
             if account == Account::Dashboard { Account::Caller } else { Account::Dashboard };
         let report = examine_as(&url, Some(other)).await.expect("a report");
@@ -279,7 +279,7 @@ async fn the_migrator_makes_the_tables_and_a_caller_calls_by_its_rights() {
     rowmq(&migrator, "migrate");
 }
 
-/// What the documentation promises of each account that somebody has got hold of.
+/// What the documentation promises of each account that an attacker gets hold of.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_account_cannot_go_beyond_its_file() {
     let place = Place::new().await;
@@ -345,7 +345,7 @@ async fn sight(url: &ServerUrl) -> (Session, Sight) {
     (session, sight)
 }
 
-/// Without PROCESS the janitor sees the ids of connections by the view, and nothing else.
+/// Without PROCESS the janitor sees the ids of connections in the view, and nothing else.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_view_of_connections_stands_in_for_process() {
     let place = Place::new().await;
@@ -375,7 +375,7 @@ async fn the_view_of_connections_stands_in_for_process() {
     let report = examine_as(&place.janitor, Some(Account::Janitor)).await.expect("a report");
     let check = report.checks.iter().find(|check| check.name == "process list").expect("checked");
     assert_eq!(check.verdict, Verdict::Ok, "{}", check.detail);
-    // A killed consumer is found out by its connections, not by its silence.
+    // The janitor finds a killed consumer by its connections, not by its silence.
     rowmq(&place.operator, "topic create slow");
     let janitor = Process::start(&place.janitor, "rowmq-janitor", &["--metrics", "0"]);
     let mut victim = Process::victim(&place.consumer);

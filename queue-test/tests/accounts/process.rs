@@ -1,11 +1,11 @@
-//! The real programs, under accounts of their own.
+//! The real programs, each under its own account.
 
 use std::process::{Command, Stdio};
 
 use rowmq_core::connection::ServerUrl;
 use rowmq_test::Program;
 
-/// What the handlers do: the body says how they end.
+/// What the handlers do: the body decides how a run ends.
 const HANDLER: &str = r#"read -r body
 case $body in
   retry) [ "$ROWMQ_DELIVERY_NO" -gt 1 ] || exit 75 ;;
@@ -20,7 +20,7 @@ fn program(url: &ServerUrl, name: &str, arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs a program to its end, which must be a good one; what it wrote.
+/// Runs a program to its end and asserts success; returns what it wrote.
 pub(crate) fn run(url: &ServerUrl, name: &str, arguments: &[&str]) -> String {
     let ended = program(url, name, arguments).output().expect("built: ops/test does");
     let (out, err) =
@@ -30,7 +30,7 @@ pub(crate) fn run(url: &ServerUrl, name: &str, arguments: &[&str]) -> String {
     out.into_owned()
 }
 
-/// `rowmq` with the arguments of this line.
+/// Runs `rowmq` with the arguments of this line.
 pub(crate) fn rowmq(url: &ServerUrl, line: &str) -> String {
     let mut words = Vec::new();
     for (nth, part) in line.split('\'').enumerate() {
@@ -43,7 +43,7 @@ pub(crate) fn rowmq(url: &ServerUrl, line: &str) -> String {
     run(url, "rowmq", &words)
 }
 
-/// A program under way that is refused nothing.
+/// A running program that must not be refused anything.
 pub(crate) struct Process {
     program: Program,
 }
@@ -58,7 +58,7 @@ impl Process {
         Self::start(url, "rowmq-consumer", &[options, &["exec", topic], &handler].concat())
     }
 
-    /// A consumer of the topic `slow` that never stands in for the janitor.
+    /// Starts a consumer of the topic `slow` that never stands in for the janitor.
     pub(crate) fn victim(url: &ServerUrl) -> Self {
         let arguments = ["exec", "slow", "--timeout", "700s", "--", "/bin/sh", "-c", HANDLER];
         let mut command = program(url, "rowmq-consumer", &arguments);
@@ -70,7 +70,7 @@ impl Process {
         self.program.kill();
     }
 
-    /// What of its log tells that it was refused something.
+    /// Returns the log lines that report a refusal.
     pub(crate) fn denied(&self) -> Vec<String> {
         self.program.lines("denied")
     }
@@ -79,7 +79,7 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            // Its last words count, too.
+            // Its last output counts, too.
             self.program.kill();
             assert_eq!(self.denied(), Vec::<String>::new());
         }

@@ -1,4 +1,4 @@
-//! What an upgrade of the procedures does to the programs that call them.
+//! What an upgrade of the procedures means for the programs that call them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use rowmq_core::{AsyncMysqlConnection, procedures};
 
 use crate::callers::{ENQUEUE, place, row, run, session};
 
-/// Diesel's migrations want a runtime of several threads.
+/// Diesel's migrations need a runtime with several threads.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_procedure_that_is_missing_is_made_again_and_who_may_call_it_stays() {
     let (database, mut own) = place().await;
@@ -22,7 +22,8 @@ async fn a_procedure_that_is_missing_is_made_again_and_who_may_call_it_stays() {
     let repaired = migration::run(database.url()).await.expect("migrated");
     assert_eq!(names(&repaired), [format!("{body}()")]);
     run(&mut caller, ENQUEUE).await;
-    // Links in use are never replaced: the others are made, and used from then on.
+    // An upgrade never replaces links that are in use: it creates the other ones, which are used
+    // from then on.
     let all = procedures::public().count();
     for (gone, made) in [("odd", "even"), ("even", "odd"), ("odd", "even")] {
         run(&mut own, &format!("DROP PROCEDURE queue_enqueue__{gone}")).await;
@@ -34,7 +35,7 @@ async fn a_procedure_that_is_missing_is_made_again_and_who_may_call_it_stays() {
         run(&mut caller, ENQUEUE).await;
         assert_eq!(row::<String>(&mut own, "SELECT links FROM queue_installation").await, made);
     }
-    // As an earlier release has left it, beside what is older still.
+    // The state that an earlier release has left, beside older links.
     make_stale(&mut database.connect().await, "queue_beat").await;
     for old in ["queue_beat__00000001", "queue_beat__00000002"] {
         run(&mut own, &format!("CREATE PROCEDURE {old}() DO 0")).await;
@@ -46,8 +47,8 @@ async fn a_procedure_that_is_missing_is_made_again_and_who_may_call_it_stays() {
     assert_eq!(migration::run(database.url()).await.expect("migrated"), []);
 }
 
-/// How many upgrades there are while how many call; `ROWMQ_UPGRADES=100` is the promise's full
-/// measure.
+/// How many upgrades run beside how many callers; `ROWMQ_UPGRADES=100` is the full measure of the
+/// promise.
 fn measure(variable: &str, otherwise: usize) -> usize {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
@@ -72,8 +73,9 @@ fn names(repaired: &[Pending]) -> Vec<String> {
     repaired.iter().map(|pending| pending.name.clone()).collect()
 }
 
-/// Enqueues until it is stopped, with or without a transaction around two calls; the longest call.
-/// In the moment between DROP and CREATE there is no procedure (1305), and the call is made again.
+/// Enqueues until it is stopped, with or without a transaction around two calls; returns the
+/// longest call. Between DROP and CREATE the procedure does not exist (1305), and the call is
+/// repeated.
 async fn call(url: ServerUrl, in_transaction: bool, stop: Arc<AtomicBool>) -> Duration {
     let mut conn = connect(&url, SessionKind::Plain).await.expect("a session");
     let mut slowest = Duration::ZERO;
@@ -101,7 +103,7 @@ async fn call(url: ServerUrl, in_transaction: bool, stop: Arc<AtomicBool>) -> Du
     slowest
 }
 
-/// SQL callers, half of them in transactions, hear at most "call again" of an upgrade.
+/// The worst that SQL callers, half of them in transactions, get from an upgrade is "call again".
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upgrade_under_load_fails_no_call_for_good() {
     let (database, _own) = place().await;

@@ -1,4 +1,4 @@
-//! What people do in the browser: they sign in, search, and put right what is wrong.
+//! What users do in the browser: sign in, search, and repair.
 
 use diesel::sql_query;
 use diesel::sql_types::{Integer, Unsigned};
@@ -38,7 +38,7 @@ async fn somebody_signs_in_searches_and_opens_a_message() {
     ada.click_in("tbody", &id).await;
     ada.reads("h1", "Message").await;
     ada.reads("pre.body", r#""to": "ada@example.org""#).await;
-    // What strangers wrote is text, wherever it is shown.
+    // Text from producers is shown as text everywhere.
     ada.open(&format!("/messages/mail/{}", messages[1].msg_id)).await;
     ada.reads("pre.body", script).await;
     assert_eq!(ada.text("main").await.matches(script).count(), 3);
@@ -53,7 +53,7 @@ async fn somebody_signs_in_searches_and_opens_a_message() {
     ada.close().await;
 }
 
-/// Where a page and its keys lead without a mouse.
+/// Every page and its keys work without a mouse.
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_lead_everywhere_and_times_are_the_readers_own() {
     let place = Place::new().await;
@@ -92,7 +92,7 @@ async fn a_thousand_dead_letters_are_redriven_and_their_progress_is_seen() {
     place.queue.enqueue_all("mail", &messages).await;
     place.queue.dead_letter("mail", "the mail server is away").await;
     let Some(ada) = place.signed_in().await else { return };
-    // The last of them is held, so that the run is half way until it is let go.
+    // The last one is locked, so that the run stays half-way until the lock is released.
     let mut holder = place.queue.connect().await;
     holder.batch_execute("BEGIN").await.expect("begun");
     let hold = "SELECT id FROM queue_dead WHERE topic_id = ? ORDER BY died_at DESC, id DESC LIMIT 1 FOR UPDATE";
@@ -103,7 +103,7 @@ async fn a_thousand_dead_letters_are_redriven_and_their_progress_is_seen() {
     ada.reads("#run [role=status]", "500 done, 500 looked at").await;
     assert_eq!(ada.script("return document.querySelector('progress').value", json!([])).await, 500);
     holder.batch_execute("ROLLBACK").await.expect("let go");
-    // It is the same page: nobody loads it again.
+    // It is the same page: the test does not load it again.
     ada.reads("#run [role=status]", "ended 1000 dead letters.").await;
     let depth = place.queue.depth("mail").await;
     assert_eq!((depth.unsettled, depth.dead), (1000, 0));

@@ -1,4 +1,4 @@
-//! A Chromium of its own, and what people do with it.
+//! A Chromium for one test, and what users do with it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -10,34 +10,34 @@ use thirtyfour::{ChromiumLikeCapabilities, LoggingPrefsLogLevel};
 
 use crate::tool::tool;
 
-/// The accessibility checker of Deque Systems, 4.14.1, MPL-2.0: its release, unchanged.
+/// The accessibility checker of Deque Systems, 4.14.1, MPL-2.0: the unchanged release.
 const AXE: &str = include_str!("axe.min.js");
 
-/// How wide and high its window is.
+/// The width and height of its window.
 const WINDOW: (u32, u32) = (1100, 720);
 
-/// What the browser tells pages of its reader's taste.
+/// The colour scheme that the browser reports to pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scheme {
     Light,
     Dark,
 }
 
-/// A browser before a console. It ends with the test.
+/// A browser that shows a console. It ends with the test.
 pub(crate) struct Chromium {
-    // Before the program: it says goodbye through it.
+    // Dropped before the program: it needs the program to close its session.
     driver: WebDriver,
     console: String,
     _program: Program,
-    /// Where it keeps what it leaves behind.
+    /// Where the browser stores its files.
     _folder: tempfile::TempDir,
 }
 
 impl Chromium {
-    /// `None` where no browser can be had.
+    /// Starts it; returns `None` where no browser is available.
     pub(crate) async fn before(console: &str) -> Option<Self> {
         let (browser, driver) = (tool("chromium")?, tool("chromedriver")?);
-        // Whichever test comes first chooses.
+        // The first test decides.
         drop(rustls::crypto::ring::default_provider().install_default());
         let mut command = Command::new("/bin/sh");
         let told = r#"exec "$0" --port=0 1>&2"#;
@@ -50,7 +50,7 @@ impl Chromium {
         wishes.set_binary(&browser).expect("a path");
         wishes.set_browser_log_level(LoggingPrefsLogLevel::All).expect("a level");
         let (width, height) = WINDOW;
-        // It sees our own pages only, and in a container it could not make a sandbox.
+        // It opens only our own pages, and it cannot create a sandbox in a container.
         for option in ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"] {
             wishes.add_arg(option).expect("an option");
         }
@@ -58,15 +58,15 @@ impl Chromium {
         wishes.add_arg("--remote-debugging-pipe").expect("an option");
         wishes.add_arg(&format!("--window-size={width},{height}")).expect("an option");
         let address = format!("http://127.0.0.1:{port}");
-        // No proxy leads to loopback.
+        // Loopback needs no proxy.
         let client = reqwest::Client::builder().no_proxy().timeout(PATIENCE).build();
         let session = WebDriver::builder(address, wishes).client(client.expect("a client"));
         let driver = session.await.expect("a session");
         Some(Self { driver, console: console.to_owned(), _program: program, _folder: folder })
     }
 
-    /// Opens a page of the console, and waits until it is there with its scripts. The driver says
-    /// so too early now and then, above all where the page before was still on its way: a page
+    /// Opens a page of the console, and waits until the page is there with its scripts. The driver
+    /// sometimes reports this too early, mostly when the page before was still loading: a page
     /// without its table, or with times that no script had touched (1 of 25 runs on busy cores).
     pub(crate) async fn open(&self, path: &str) {
         self.script("window.left = true", json!([])).await;
@@ -79,12 +79,12 @@ impl Chromium {
         .await;
     }
 
-    /// Where it is.
+    /// Returns the path of the page.
     pub(crate) async fn path(&self) -> String {
         self.driver.current_url().await.expect("a URL").path().to_owned()
     }
 
-    /// The element, when it is there.
+    /// Returns the element once it exists.
     async fn find(&self, css: &str) -> WebElement {
         let mut found = None;
         until(css, async || {
@@ -95,7 +95,7 @@ impl Chromium {
         found.expect("just seen")
     }
 
-    /// What is read there, without what is between the words.
+    /// Returns the text of the element, with single spaces between words.
     pub(crate) async fn text(&self, css: &str) -> String {
         let script = "return document.querySelector(arguments[0])?.innerText ?? ''";
         let text = self.script(script, json!([css])).await;
@@ -103,13 +103,13 @@ impl Chromium {
         words.split_whitespace().collect::<Vec<_>>().join(" ")
     }
 
-    /// Waits until this is read there, among other things. The page is not loaded again: what
-    /// changes, it changes.
+    /// Waits until the element contains this text, among other things. The page is not loaded
+    /// again: it must update itself.
     pub(crate) async fn reads(&self, css: &str, text: &str) {
         self.read_until(css, text, |now| now.contains(text)).await;
     }
 
-    /// As [`Self::reads`], and nothing else is.
+    /// As [`Self::reads`], but the text must be all there is.
     pub(crate) async fn reads_only(&self, css: &str, text: &str) {
         self.read_until(css, text, |now| now == text).await;
     }
@@ -119,7 +119,7 @@ impl Chromium {
         until(&format!("{css} reads {text}"), async || {
             let now = self.text(css).await;
             if now != read {
-                // Of a test that fails, the last one is why.
+                // If the test fails, the last line shows why.
                 eprintln!("{css}: {now}");
                 read = now;
             }
@@ -128,7 +128,7 @@ impl Chromium {
         .await;
     }
 
-    /// Clicks on the link or the button of this text, within what the selector finds first.
+    /// Clicks the link or button with this text, within the first element that the selector finds.
     pub(crate) async fn click_in(&self, css: &str, text: &str) {
         let script = "const words = (it) => it.innerText.trim().replace(/\\s+/g, ' ');
             const within = document.querySelector(arguments[0]);
@@ -138,7 +138,7 @@ impl Chromium {
             let arguments = vec![json!(css), json!(text)];
             let found = self.driver.execute(script, arguments).await.expect("it ran");
             match found.element() {
-                // A page that keeps itself up to date may have replaced it meanwhile.
+                // A page that updates itself may have replaced the element in the meantime.
                 Ok(element) => element.click().await.is_ok(),
                 Err(_) => false,
             }
@@ -150,7 +150,7 @@ impl Chromium {
         self.click_in("body", text).await;
     }
 
-    /// Ticks the box before what is dangerous.
+    /// Ticks the box of a dangerous action.
     pub(crate) async fn tick(&self, css: &str) {
         self.find(css).await.click().await.expect("ticked");
     }
@@ -170,7 +170,7 @@ impl Chromium {
         self.driver.execute(script, arguments).await.expect("it ran").json().clone()
     }
 
-    /// Tells pages that their reader likes these colours.
+    /// Sets the colour scheme that pages see.
     pub(crate) async fn prefer(&self, scheme: Scheme) {
         let value = match scheme {
             Scheme::Light => "light",
@@ -181,12 +181,12 @@ impl Chromium {
         told.expect("told");
     }
 
-    /// Puts its reader elsewhere.
+    /// Sets the reader's time zone.
     pub(crate) async fn travel(&self, zone: &str) {
         self.driver.cdp().emulation().set_timezone_override(zone).await.expect("told");
     }
 
-    /// As wide as a phone, or as it was.
+    /// Makes the window as wide as a phone, or as wide as before.
     pub(crate) async fn narrow(&self, is_phone: bool) {
         let cdp = self.driver.cdp();
         if is_phone {
@@ -199,7 +199,7 @@ impl Chromium {
         }
     }
 
-    /// What the checker finds wrong with the page, a line each.
+    /// Returns what the checker finds wrong with the page, one line each.
     pub(crate) async fn violations(&self) -> Vec<String> {
         self.driver.execute(AXE, Vec::new()).await.expect("it ran");
         let script = "const done = arguments[arguments.length - 1];
@@ -211,24 +211,24 @@ impl Chromium {
         found.convert().expect("a list of texts")
     }
 
-    /// What it has complained of since it was asked last.
+    /// Returns the browser's complaints since the last call.
     pub(crate) async fn complaints(&self) -> Vec<String> {
         let log = self.driver.browser_log().await.expect("a log");
         log.into_iter().map(|entry| format!("{}: {}", entry.level, entry.message)).collect()
     }
 
-    /// A picture of what is in its window: in the folder of `ROWMQ_PICTURES`, which
-    /// `ops/capture` sets, else in cargo's for tests.
+    /// Takes a picture of the window: into the folder of `ROWMQ_PICTURES`, which `ops/capture`
+    /// sets, or else into cargo's folder for tests.
     pub(crate) async fn picture(&self, name: &str) {
         let folder = std::env::var_os("ROWMQ_PICTURES")
             .map_or_else(|| Path::new(env!("CARGO_TARGET_TMPDIR")).join("pictures"), PathBuf::from);
         std::fs::create_dir_all(&folder).expect("a folder");
         let file = folder.join(name).with_extension("png");
-        // On a busy machine it may not have drawn the page yet.
+        // On a busy machine the page may not be drawn yet.
         until("its picture is taken", async || self.driver.screenshot(&file).await.is_ok()).await;
     }
 
-    /// Ends it in good order.
+    /// Closes the browser cleanly.
     pub(crate) async fn close(self) {
         self.driver.quit().await.expect("ended");
     }

@@ -1,4 +1,4 @@
-//! What the pages show of a fleet at work, by themselves: nobody loads one again to see it.
+//! The pages follow a fleet at work without being loaded again.
 
 use rowmq_core::NewMessage;
 use rowmq_test::until;
@@ -18,7 +18,8 @@ async fn consumers_stop_when_their_topic_is_paused_and_go_on_when_it_is_resumed(
     ada.open("/topics/mail").await;
     ada.click("Pause consumers").await;
     ada.reads("main", "Resume consumers").await;
-    // They learn of it with their next look at the settings: then ten in a row stay where they are.
+    // Consumers see the switch with their next look at the settings: then the count stays the same
+    // ten times in a row.
     let mut left = 0;
     until("they have stopped", async || {
         place.queue.enqueue_all("mail", &message).await;
@@ -37,7 +38,7 @@ async fn consumers_stop_when_their_topic_is_paused_and_go_on_when_it_is_resumed(
     ada.click("Resume consumers").await;
     ada.reads_only(".figure:nth-child(1)", "0 ready").await;
     assert_eq!(place.queue.depth("mail").await.unsettled, 0);
-    // What somebody else changes is seen as well.
+    // The page also shows what another user changes.
     ada.reads("#access", "Pause consumers").await;
     place.rowmq("topic access mail write-only");
     ada.reads("#access", "Resume consumers").await;
@@ -59,7 +60,7 @@ async fn a_worker_that_was_killed_disappears_and_what_it_claimed_is_rescued() {
     victim.kill();
     let _janitor = place.start("rowmq-janitor", &[]);
     ada.reads("#workers", "start a consumer").await;
-    // Another one gets it: the message is a suspect now, and is claimed alone.
+    // Another consumer gets it: the message is a suspect now, and is claimed alone.
     let _heir = place.consumer("mail");
     ada.reads_only(claims, "1").await;
     ada.click("Janitor").await;

@@ -1,5 +1,5 @@
-//! How the pages look: each is within reach of everybody, in light, in the dark and on a phone, and
-//! its picture is taken.
+//! How the pages look: each is accessible, in light, in the dark and on a phone, and the test takes
+//! its picture.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::browser::chromium::{Chromium, Scheme};
 use crate::browser::place::Place;
 
-/// The errors of the dead letters, and how many have each.
+/// The errors of the dead letters, and how many dead letters have each.
 const ERRORS: [(&str, usize); 3] = [
     ("550 5.1.1 <ada@example.org>: no such user", 12),
     ("452 4.2.2 mailbox full, try again later", 5),
@@ -65,7 +65,7 @@ async fn fleet(place: &Place) -> Fleet {
     Fleet { _programs: programs, dead }
 }
 
-/// What is wrong with the page that is open.
+/// Returns what is wrong with the open page.
 async fn wrong(ada: &Chromium, page: &str) -> Vec<String> {
     let mut wrong = ada.violations().await;
     let wide = "const { clientWidth: width, scrollWidth } = document.documentElement;
@@ -88,7 +88,7 @@ async fn every_page_is_for_everybody_and_its_picture_is_taken() {
     let mut found = wrong(&ada, "sign-in").await;
     ada.picture("sign-in").await;
     crate::browser::place::sign_in(&ada).await;
-    // A run, and what the pages tell of late, need a while.
+    // A run, and the pages' recent figures, take a while.
     ada.open("/dead/mail?error=452").await;
     ada.click_in("main > .acts", "Redrive these").await;
     ada.reads("#run [role=status]", "ended 5 dead letters.").await;
@@ -143,7 +143,7 @@ async fn every_page_is_for_everybody_and_its_picture_is_taken() {
     let unshown =
         pages.iter().filter(|(name, _)| !document.contains(&format!("console/{name}.png")));
     found.extend(unshown.map(|(name, _)| format!("{name}: docs/console.md does not show it")));
-    // The page that is nowhere was not found, and the browser says so each time.
+    // The page `nowhere` does not exist, and the browser complains each time.
     found.retain(|sentence| !(sentence.starts_with("nowhere") && sentence.contains("404")));
     assert_eq!(found, Vec::<String>::new());
     ada.close().await;

@@ -1,4 +1,4 @@
-//! A queue with its fleet, and the console before it.
+//! A queue with its fleet, and a console that shows it.
 
 use diesel_async::SimpleAsyncConnection;
 use rowmq_core::account::Account;
@@ -12,7 +12,7 @@ const PASSWORD: &str = "correct horse";
 /// What the handlers of the fleet do: the body says for how long.
 const HANDLER: &str = "read -r body; case $body in slow) sleep 600 ;; esac";
 
-/// A queue, and the console before it, with the administrator `ada`.
+/// A queue, and a console that shows it, with the administrator `ada`.
 pub(crate) struct Place {
     pub(crate) queue: TestQueue,
     pub(crate) console: Console,
@@ -36,7 +36,7 @@ impl Place {
         Self { queue, console, _folder: folder }
     }
 
-    /// A program of the fleet.
+    /// Starts a program of the fleet.
     pub(crate) fn start(&self, name: &str, arguments: &[&str]) -> Program {
         let mut command = Program::built(name);
         command.env("ROWMQ_URL", self.queue.url().expose()).env_remove("RUST_LOG");
@@ -51,14 +51,15 @@ impl Place {
         assert!(ended.status.success(), "{line}: {}", String::from_utf8_lossy(&ended.stderr));
     }
 
-    /// A consumer of the topic that never stands in for the janitor.
+    /// Starts a consumer of the topic that never stands in for the janitor.
     pub(crate) fn consumer(&self, topic: &str) -> Program {
         let options =
             ["--sweep", "false", "exec", topic, "--timeout", "700s", "--", "/bin/sh", "-c"];
         self.start("rowmq-consumer", &[&options[..], &[HANDLER]].concat())
     }
 
-    /// A browser of the administrator, at the overview; `None` where no browser can be had.
+    /// Opens the administrator's browser at the overview; returns `None` where no browser is
+    /// available.
     pub(crate) async fn signed_in(&self) -> Option<Chromium> {
         let chromium = Chromium::before(self.console.address()).await?;
         chromium.open("/").await;
@@ -67,7 +68,7 @@ impl Place {
     }
 }
 
-/// Fills in the form that is before the browser.
+/// Fills in the sign-in form.
 pub(crate) async fn sign_in(chromium: &Chromium) {
     chromium.write("input[name=name]", "ada").await;
     chromium.write("input[name=password]", PASSWORD).await;

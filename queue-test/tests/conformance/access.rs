@@ -1,4 +1,4 @@
-//! What may be done with a topic: its own rule, and the switch for all topics at once.
+//! What each topic allows: its own rule, and the switch for all topics at once.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::scene::{Scene, all, bodies, claim_n, retry, settle};
 use crate::sql_contract::{client, refusal};
 use crate::streams::{self, Stream};
 
-/// Waits until the worker has heard whether it may claim of the topic.
+/// Waits until the worker knows whether it may claim from the topic.
 async fn heard(worker: &Worker, topic: &Topic, may_claim: bool) {
     let life = worker.life();
     until("the worker hears of the rule", async || {
@@ -100,7 +100,8 @@ async fn the_switch_closes_every_way_into_a_topic_and_says_how_to_open_it() {
     assert!(matches!(redriven, Err(Error::TopicPaused { by: ClosedBy::Switch, .. })));
     assert_eq!(scene.hot().await.0, 0);
 
-    // An unknown topic is still called that, and the topic's own rule before the switch's.
+    // An unknown topic is still reported as unknown, and the topic's own rule comes before the
+    // switch.
     let (code, ..) =
         refusal(&mut conn, "CALL queue_enqueue('no', 'b', NULL, NULL, NULL, NULL, NULL)").await;
     assert_eq!(code, 31001);
@@ -124,7 +125,7 @@ async fn under_a_switch_that_lets_nothing_be_claimed_messages_wait_and_what_runs
     let none = worker.claim(scene.topic.id, 10).await.unwrap();
     assert_eq!((none.deliveries.len(), none.suspect_waits), (0, false));
     assert_eq!(worker.claim_suspect(scene.topic.id).await.unwrap().deliveries, []);
-    // What was claimed before is settled, also to be tried again, and comes due.
+    // What was claimed before is settled, even as a retry, and becomes due.
     settle(&worker, all(&got[..1], &Settlement::Ack)).await;
     settle(&worker, all(&got[1..], &retry(Duration::ZERO))).await;
     assert_eq!(crate::moves::promote(&mut scene.conn, 10).await, 1);
@@ -146,7 +147,7 @@ async fn a_streams_rule_holds_for_its_groups_and_a_groups_only_for_itself() {
     until("the retry is filed", async || crate::moves::promote(&mut stream.conn, 10).await == 1)
         .await;
 
-    // Groups of a stream that is write-only claim nothing: neither of it nor what they retry.
+    // Groups of a write-only stream claim nothing: neither from the stream nor from their retries.
     let name = stream.topic.name.clone();
     set_access(&mut stream.conn, &name, Access::WriteOnly).await.unwrap();
     for group in [&a, &b] {
@@ -160,7 +161,7 @@ async fn a_streams_rule_holds_for_its_groups_and_a_groups_only_for_itself() {
     }
     stream.enqueue(6..8).await;
 
-    // One that is read-only takes nothing, and its groups go on.
+    // A read-only stream accepts nothing, and its groups go on.
     set_access(&mut stream.conn, &name, Access::ReadOnly).await.unwrap();
     let refused = enqueue(&mut stream.conn, &name, &NewMessage::new("x")).await;
     assert!(matches!(refused, Err(Error::TopicPaused { by: ClosedBy::Topic, .. })));
@@ -172,7 +173,7 @@ async fn a_streams_rule_holds_for_its_groups_and_a_groups_only_for_itself() {
     assert_eq!(bodies(&retried), ["1"]);
     assert_eq!(streams::claim_n(&worker, &a, 6).await.len(), 6);
 
-    // A group that is denied: it alone, and nothing is put back into it.
+    // A denied group: the rule affects this group alone, and nothing can be redriven into it.
     set_access(&mut stream.conn, &b.name, Access::Denied).await.unwrap();
     heard(&worker, &b, false).await;
     assert_eq!(worker.claim_range(b.group().unwrap(), 10).await.unwrap().deliveries, []);

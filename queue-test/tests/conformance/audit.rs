@@ -63,8 +63,8 @@ async fn entries_are_read_newest_first_and_page_by_page() {
     assert_eq!(detail, "é".repeat(512), "cut at a character, not refused");
 }
 
-/// Each transaction of a long change adds its own messages, so that a run which is cut off has told
-/// what it has changed.
+/// Each transaction of a long change adds its own messages to the entry, so that an interrupted run
+/// has recorded what it has changed.
 #[tokio::test]
 async fn a_redrive_counts_in_its_entry_what_it_has_redriven() {
     const MANY: usize = 1_100;
@@ -118,7 +118,7 @@ async fn a_bulk_change_that_finds_nothing_has_no_entry() {
     assert_eq!(told(&mut session).await, [("purge".to_owned(), 3), ("move".to_owned(), 3)]);
 }
 
-/// What each entry says was done, and of how many messages; the newest first.
+/// Returns what each entry says was done, and to how many messages; the newest first.
 async fn told(session: &mut Session) -> Vec<(String, u64)> {
     let read = async |conn: &mut Link| audit::latest(conn, None, 10).await;
     let entries = session.call("read", read).await.unwrap();
@@ -147,8 +147,8 @@ async fn a_change_of_no_message_is_none_and_one_that_fails_leaves_nothing() {
     assert_eq!(scene.number("SELECT CAST(claim_paused AS SIGNED) FROM queue_topic").await, 0);
 }
 
-/// A worker is asked again and again: that is one entry, from the first time on, and it counts the
-/// message once it is cancelled.
+/// A worker is asked repeatedly: the audit has one entry, from the first request on, and it counts
+/// the message once it is cancelled.
 #[tokio::test]
 async fn a_cancelled_message_is_one_entry_however_often_its_worker_is_asked() {
     let mut scene = Scene::new().await;
@@ -182,14 +182,15 @@ async fn a_cancelled_message_is_one_entry_however_often_its_worker_is_asked() {
     worker.stop().await.unwrap();
 }
 
-/// Again if the row was locked for too long: on a busy machine not all are waiting by then.
+/// Repeats the change if the row was locked for too long: on a busy machine not all may be waiting
+/// yet.
 async fn patiently(mut change: impl AsyncFnMut() -> Result<(), Error>) {
     while let Err(error) = change().await {
         assert!(error.to_string().contains("Lock wait timeout"), "{error}");
     }
 }
 
-/// Two people change a topic at once: both wait for its row, and neither knows yet what the other
+/// Two users change a topic at once: both wait for its row, and neither knows yet what the other
 /// has changed.
 #[tokio::test]
 async fn of_two_changes_at_once_each_holds_and_tells_what_it_has_changed() {
@@ -225,7 +226,7 @@ async fn of_two_changes_at_once_each_holds_and_tells_what_it_has_changed() {
     let entries = audit::latest(&mut scene.conn, None, 10).await.unwrap();
     let mut details: Vec<_> = entries.into_iter().filter_map(|entry| entry.detail).collect();
     details.sort_unstable();
-    // The first of the two that close it leaves it half open, whichever that was.
+    // Of the two changes that close it, the first leaves it half open, whichever that was.
     let half = details.pop().unwrap();
     assert!(half.starts_with("read-") || half.starts_with("write-"), "{half}");
     assert_eq!(details, ["denied", "max_attempts 7", "max_crashes 9"]);

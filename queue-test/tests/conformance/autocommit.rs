@@ -1,4 +1,4 @@
-//! What an enqueue leaves that fails on a connection in autocommit.
+//! What a failed enqueue leaves behind on a connection in autocommit.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ async fn the_library_stores_a_message_with_all_that_belongs_to_it_or_nothing() {
     let mut scene = Scene::with(&settings).await;
     let id = MsgId::new();
     let messages = [NewMessage::new("a"), NewMessage::new("b").with_msg_id(id)];
-    // The place of the second one in the lookup is locked.
+    // Another session locks the second one's place in the lookup.
     let mut other = client(scene.db.url()).await;
     other.query_drop("START TRANSACTION").await.unwrap();
     let lock = "INSERT INTO queue_lookup (topic_id, msg_id, enqueued_at) VALUES (?, ?, NOW(6))";

@@ -1,4 +1,5 @@
-//! A topic that has a limit: who is refused while it is full, and how it is measured.
+//! A topic with a backlog limit: which enqueues are refused while it is full, and how it is
+//! measured.
 
 use std::num::NonZeroU64;
 
@@ -14,7 +15,7 @@ fn limited() -> TopicSettings {
     TopicSettings { max_depth: NonZeroU64::new(1000), ..TopicSettings::default() }
 }
 
-/// Has the topic measured as `backlog`.
+/// Records `backlog` as the topic's measurement.
 async fn measured(scene: &mut Scene, backlog: Backlog) {
     let topic = scene.topic.clone();
     let write = async |conn: &mut _| backlog::publish(conn, &topic, backlog).await;
@@ -47,7 +48,7 @@ async fn a_full_topic_refuses_every_client_with_the_figures() {
         let mut scene = Scene::with(&TopicSettings { when_full, ..limited() }).await;
         measured(&mut scene, FULL).await;
         let name = scene.topic.name.clone();
-        // Also in a transaction of the caller's, where nobody waits with locks held.
+        // Also in the caller's transaction, where no session waits while it holds locks.
         scene.sql("BEGIN").await;
         let refused = enqueue(&mut scene.conn, &name, &NewMessage::new("m")).await.unwrap_err();
         scene.sql("COMMIT").await;
@@ -86,7 +87,7 @@ async fn a_full_topic_opens_when_it_is_measured_again_or_its_limit_is_raised() {
     }
 }
 
-/// Nobody measures it: no janitor, no consumer.
+/// No process measures it: no janitor, no consumer.
 #[tokio::test]
 async fn what_was_measured_long_ago_closes_no_topic() {
     let mut scene = Scene::with(&limited()).await;

@@ -1,4 +1,4 @@
-//! Cancelling what nobody has begun, and what a worker holds that does not answer.
+//! Cancelling messages that no worker has begun, and messages of a worker that does not answer.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub(crate) async fn session(scene: &Scene) -> Session {
     Session::open(scene.db.url(), SessionKind::Plain, deadline).await.unwrap()
 }
 
-/// A message that holds a unique key until it is done.
+/// Creates a scene with a message that holds a unique key until it is done.
 async fn with_a_key() -> (Scene, NewMessage) {
     let mut scene = Scene::new().await;
     let held = NewMessage::new("held").with_unique(Unique::until_done("k"));
@@ -28,7 +28,7 @@ async fn with_a_key() -> (Scene, NewMessage) {
     (scene, held)
 }
 
-/// A message that holds a unique key, in a topic with a lookup and without.
+/// The topic has a lookup, or none.
 #[tokio::test]
 async fn a_ready_message_is_cancelled_with_the_key_it_holds() {
     for searchable in [None, Some(Duration::from_secs(3600))] {
@@ -73,7 +73,8 @@ async fn what_waits_is_cancelled_and_what_was_never_there_is_unknown() {
     assert_eq!(looks, [Attempt::Locked, Attempt::Unknown], "one look may miss what moves");
 }
 
-/// The worker holds one of three; its slot is free at once, its ack is fenced, its claim forgotten.
+/// The worker holds one message of three; its slot is free at once, its ack is fenced, its claim is
+/// forgotten.
 #[tokio::test]
 async fn a_claim_that_is_taken_away_is_fenced_and_frees_its_slot() {
     let limits = Limits { max_running: std::num::NonZeroU32::new(3), ..Limits::default() };
@@ -101,8 +102,8 @@ async fn a_claim_that_is_taken_away_is_fenced_and_frees_its_slot() {
     other.stop().await.unwrap();
 }
 
-/// The worker was at two messages, and which of them it died of nobody knows: neither crashed it
-/// alone. A third worker, which held one message and nothing else, did.
+/// The worker had two messages, and it is unknown which one crashed it: neither was alone. A third
+/// worker, which held one message and nothing else, did crash alone.
 #[tokio::test]
 async fn a_crash_is_not_lone_when_the_other_message_was_taken_away_before() {
     let mut scene = Scene::new().await;
@@ -119,7 +120,7 @@ async fn a_crash_is_not_lone_when_the_other_message_was_taken_away_before() {
     let mut other = Cancellation::new(&topic, cancelled.msg_id);
     let answer = other.attempt(&mut session, Claims::TakeAway).await.unwrap();
     assert_eq!(answer, Attempt::Cancelled(Was::Fenced));
-    // Who has only asked withdraws nothing of that.
+    // A cancel that has only asked withdraws nothing of that.
     patient.give_up(&mut session).await.unwrap();
     let held = [(two, "1", "0/1"), (one, "2", "1/0")];
     for (worker, body, charges) in held {
@@ -131,8 +132,8 @@ async fn a_crash_is_not_lone_when_the_other_message_was_taken_away_before() {
     }
 }
 
-/// A request is for a row, whoever has it: one that is released keeps it.
-/// Both are told the truth: no handler has stopped.
+/// A request belongs to a row, whichever worker has it: a released row keeps the request. Both
+/// callers get the truth: no handler has stopped.
 #[tokio::test]
 async fn the_patient_one_of_two_hears_that_the_other_has_taken_the_message_away() {
     let mut scene = Scene::new().await;
@@ -187,7 +188,8 @@ async fn a_request_whose_maker_has_gone_is_pruned() {
     assert_eq!(scene.number("SELECT row_id FROM queue_cancellation").await, 2);
 }
 
-/// Long after the cancel its worker may still have to be declared dead: whoever can was away.
+/// Its worker may have to be declared dead long after the cancel: until then no sweeper was
+/// running.
 #[tokio::test]
 async fn what_was_taken_away_is_remembered_until_its_worker_has_outlived_it() {
     let mut scene = Scene::new().await;
@@ -213,7 +215,7 @@ async fn what_was_taken_away_is_remembered_until_its_worker_has_outlived_it() {
     }
 }
 
-/// A suspect lies at another priority than it was enqueued with.
+/// A suspect has another priority than the one it was enqueued with.
 #[tokio::test]
 async fn a_suspect_is_cancelled_ready_and_claimed() {
     let mut scene = Scene::new().await;
@@ -236,7 +238,7 @@ async fn a_suspect_is_cancelled_ready_and_claimed() {
     worker.stop().await.unwrap();
 }
 
-/// What is kept of an earlier message with the id, or of one in another topic, is not the message.
+/// A record of an earlier message with the id, or of one in another topic, is not this message.
 #[tokio::test]
 async fn a_later_message_with_the_id_is_the_one_that_is_cancelled() {
     for searchable in [None, Some(Duration::from_secs(3600))] {
@@ -271,7 +273,7 @@ async fn a_later_message_with_the_id_is_the_one_that_is_cancelled() {
     }
 }
 
-/// Its sender's transaction has the key: nobody waits for it, and nothing is changed.
+/// Its producer's transaction has the key: the cancel does not wait for it, and changes nothing.
 #[tokio::test]
 async fn a_message_whose_key_is_locked_is_tried_again() {
     let (mut scene, held) = with_a_key().await;
@@ -288,7 +290,7 @@ async fn a_message_whose_key_is_locked_is_tried_again() {
     assert_eq!((answer, scene.hot().await), (Attempt::Cancelled(Was::Ready), (0, 0, 0)));
 }
 
-/// The same of a claimed message that is to be taken away: its worker is asked nothing either.
+/// The same for a claimed message that is to be taken away: its worker is not asked either.
 #[tokio::test]
 async fn a_claim_whose_key_is_locked_is_left_alone() {
     let (mut scene, held) = with_a_key().await;
@@ -307,7 +309,7 @@ async fn a_claim_whose_key_is_locked_is_left_alone() {
     assert_eq!(scene.hot().await, (0, 0, 0));
 }
 
-/// Whoever asked has gone: hours later nobody discards the message.
+/// The caller that asked is gone: hours later the request discards nothing.
 #[tokio::test]
 async fn a_request_that_is_not_made_again_ends_by_itself() {
     let mut scene = Scene::new().await;

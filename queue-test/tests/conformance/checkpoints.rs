@@ -31,7 +31,7 @@ async fn only_the_claim_that_has_the_message_saves_one() {
     other.stop().await.unwrap();
 }
 
-/// The statement itself says so, whatever its caller has checked before.
+/// The statement itself checks this, whatever its caller has checked before.
 #[tokio::test]
 async fn an_earlier_delivery_replaces_nothing() {
     let mut scene = Scene::new().await;
@@ -49,7 +49,7 @@ async fn an_earlier_delivery_replaces_nothing() {
     worker.stop().await.unwrap();
 }
 
-/// Its sender sends the same id again, after the dead letter of before was purged.
+/// The producer sends the same id again, after the dead letter with it was purged.
 #[tokio::test]
 async fn a_later_message_with_the_id_begins_anew() {
     let mut scene = Scene::new().await;

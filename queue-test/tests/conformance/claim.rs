@@ -1,4 +1,4 @@
-//! Claims: ready rows become a worker's own.
+//! Claims: ready rows become a worker's.
 
 use std::collections::HashSet;
 
@@ -126,7 +126,7 @@ async fn the_delivery_number_rises_with_every_claim_and_nothing_lowers_it() {
             assert_eq!((got[0].delivery_no, got[0].failures), (DeliveryNo(n), 0));
             settle(&worker, all(&got, &Settlement::Release)).await;
         }
-        // A worker that knows nothing of the former ones goes on counting.
+        // Another worker, which knows nothing of the earlier deliveries, continues the count.
         let other = scene.worker_by(strategy).await;
         assert_eq!(claim_n(&other, scene.topic.id, 1).await[0].delivery_no, DeliveryNo(6));
     }
@@ -177,7 +177,7 @@ async fn workers_share_a_topic_without_sharing_a_row() {
     }
 }
 
-/// Before its first probe a worker knew of no pause, and claimed for up to 0.2 s.
+/// Before its first probe, a worker did not know of the pause and claimed for up to 0.2 s.
 #[tokio::test]
 async fn a_worker_that_starts_claims_nothing_of_a_topic_that_was_paused_before() {
     let mut scene = Scene::new().await;
@@ -213,7 +213,7 @@ async fn skip_locked_passes_over_rows_that_another_session_has_locked() {
     let mut scene = Scene::new().await;
     scene.enqueue(4).await;
     let mut other = scene.db.connect().await;
-    // READ COMMITTED gives the locks of rows that do not match back.
+    // READ COMMITTED releases the locks of rows that do not match.
     let lock = "BEGIN; SELECT id FROM queue_message WHERE body IN ('0', '2') FOR UPDATE";
     other.batch_execute(lock).await.unwrap();
     let worker = scene.worker_by(ClaimStrategy::SkipLocked).await;
@@ -232,7 +232,7 @@ async fn an_update_that_comes_first_waits_for_rows_that_another_session_has_lock
         let worker = scene.worker_by(strategy).await;
         let topic = scene.topic.id;
         let claiming = tokio::spawn(async move { (claim_n(&worker, topic, 4).await, worker) });
-        // It may run into 1205 meanwhile: that is retried and costs nothing.
+        // It may get 1205 in the meantime: that is retried and costs nothing.
         until("the claim waits", async || scene.lock_waits().await > 0).await;
         other.batch_execute("ROLLBACK").await.unwrap();
         assert_eq!(bodies(&claiming.await.unwrap().0), numbers(0..4));
@@ -281,7 +281,7 @@ async fn a_claim_whose_caller_has_gone_gives_its_rows_back() {
             assert!(polled.is_pending());
         }
         until("every row is ready again", async || {
-            // Commands are done one after the other, so this one comes after the twenty.
+            // Commands run one after the other, so this one runs after the twenty.
             worker.settle(Vec::new()).await.unwrap();
             scene.hot().await == (20, 0, 0)
         })
@@ -321,7 +321,7 @@ async fn a_claim_that_is_rolled_back_has_claimed_nothing() {
     assert!(got.iter().all(|d| d.delivery_no == DeliveryNo(1)));
 }
 
-/// Claims of neighbouring rows at the same time: neither waits for the other's commit.
+/// Simultaneous claims of neighbouring rows: neither waits for the other's commit.
 #[tokio::test]
 async fn a_claim_does_not_wait_for_the_claim_of_the_rows_after_it() {
     let mut scene = Scene::new().await;
@@ -363,7 +363,7 @@ async fn a_claim_of_nothing_claims_nothing() {
     }
 }
 
-/// Rescue reads a claim's whole key range, so that must not reach over the backlog.
+/// Rescue reads a claim's whole key range, so that range must not span the backlog.
 #[tokio::test]
 async fn rows_far_apart_are_claimed_apart() {
     for strategy in STRATEGIES {

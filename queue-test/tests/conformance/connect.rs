@@ -1,4 +1,4 @@
-//! Ways to the server: TCP with and without TLS, the socket, and back after a loss.
+//! Ways to reach the server: TCP with and without TLS, the socket, and again after a loss.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use rowmq_core::{AsyncMysqlConnection, Fault, store};
 
 use crate::scene::{Scene, number, text};
 
-/// The scene's URL with a parameter of ours.
+/// Returns the scene's URL with one of our parameters.
 fn with(scene: &Scene, parameter: &str) -> ServerUrl {
     let mut url = url::Url::parse(scene.db.url().expose()).unwrap();
     url.set_query(Some(parameter));
@@ -39,7 +39,7 @@ async fn an_encrypted_connection_is_encrypted_and_a_plain_one_is_not() {
     assert_ne!(cipher(&mut conn).await, "");
 }
 
-/// The certificate a server makes for itself is nobody's word.
+/// No authority vouches for the certificate that a server makes for itself.
 #[tokio::test]
 async fn a_certificate_that_nobody_vouches_for_is_refused() {
     let scene = Scene::new().await;
@@ -49,7 +49,7 @@ async fn a_certificate_that_nobody_vouches_for_is_refused() {
     assert!(!refused.to_string().contains("queue:queue"), "{refused}");
 }
 
-/// MySQL makes itself an authority, too; a client that trusts it is at odds with the name only.
+/// MySQL also makes an authority for itself; a client that trusts it objects only to the name.
 #[tokio::test]
 async fn an_authority_that_is_named_is_trusted_and_no_other() {
     let mut scene = Scene::new().await;
@@ -59,7 +59,7 @@ async fn an_authority_that_is_named_is_trusted_and_no_other() {
     let unknown = refusal(&with(&scene, "tls=verified")).await;
     assert!(unknown.contains("UnknownIssuer") && unknown.contains("?ca=FILE"), "{unknown}");
     let own = scene.text("SELECT CONCAT(@@datadir, COALESCE(@@ssl_ca, ''))").await;
-    // MariaDB has none by itself, and a server elsewhere keeps its own.
+    // MariaDB has no authority by default, and a remote server's file is not here.
     if !Path::new(&own).is_file() {
         return;
     }
@@ -72,7 +72,7 @@ async fn an_authority_that_is_named_is_trusted_and_no_other() {
 async fn a_socket_leads_to_the_same_database() {
     let mut scene = Scene::new().await;
     let socket = scene.text("SELECT @@socket").await;
-    // A server in a container has its socket there.
+    // A server in a container has its socket inside the container.
     if !Path::new(&socket).exists() {
         return;
     }
@@ -86,7 +86,7 @@ async fn a_socket_leads_to_the_same_database() {
     assert!(text(&mut conn, "SELECT USER()").await.ends_with("@localhost"));
 }
 
-/// The driver would otherwise move a TCP connection to the socket, behind any proxy's back.
+/// The driver would otherwise move a TCP connection to the socket, bypassing any proxy.
 #[tokio::test]
 async fn a_tcp_connection_stays_one() {
     let mut scene = Scene::new().await;

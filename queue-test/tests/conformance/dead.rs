@@ -1,4 +1,4 @@
-//! Dead letters: found by what is asked for, put back once each, whatever happens meanwhile.
+//! Dead letters: found by filters, redriven once each, whatever happens at the same time.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -18,11 +18,11 @@ use rowmq_test::until;
 
 use crate::scene::{Scene, all, bodies, claim_n, settle};
 
-/// More than one look at the dead letters sees.
+/// More dead letters than one look reads.
 const MANY: usize = 1_300;
 
 impl Scene {
-    /// Enqueues `n` messages and dead-letters them for the reason that `error` gives each.
+    /// Enqueues `n` messages and dead-letters each with the reason that `error` gives.
     async fn dead(&mut self, n: usize, error: impl Fn(usize) -> String) -> Vec<Delivery> {
         self.enqueue(n).await;
         let worker = self.worker().await;
@@ -36,7 +36,7 @@ impl Scene {
         got
     }
 
-    /// As [`dead`](Self::dead), all at once.
+    /// Does what [`dead`](Self::dead) does, all at once.
     async fn many_dead(&mut self, n: usize) -> Vec<Delivery> {
         self.enqueue(n).await;
         let worker = self.worker().await;
@@ -51,7 +51,7 @@ impl Scene {
         session(self.db.url()).await
     }
 
-    /// How many messages are dead, and how many ready.
+    /// Returns how many messages are dead, and how many ready.
     async fn counts(&mut self) -> (i64, i64) {
         (self.number("SELECT COUNT(*) FROM queue_dead").await, self.hot().await.0)
     }
@@ -123,7 +123,7 @@ async fn a_list_looks_no_further_than_it_may_and_says_so() {
 async fn what_is_redriven_has_all_its_attempts_again_and_its_delivery_number_goes_on() {
     let mut scene = Scene::new().await;
     let got = scene.dead(5, |at| format!("error {at}")).await;
-    // Idle by now: it hears of what comes below its mark.
+    // The worker is idle by now: it must learn of rows below its mark.
     let worker = scene.worker().await;
     assert!(worker.claim(scene.topic.id, 10).await.unwrap().deliveries.is_empty());
     let mut session = scene.session().await;
@@ -190,7 +190,7 @@ async fn a_redrive_that_is_cut_off_leaves_every_message_in_one_place() {
         let (dead, ready) = scene.counts().await;
         assert_eq!(dead + ready, MANY as i64, "{statement}");
         assert_eq!(ready > 0, statement == "COMMIT", "{statement}");
-        // It goes on where it was cut off.
+        // The redrive continues where it was interrupted.
         let mut session = scene.session().await;
         let every = DeadFilter::default();
         let rest = dead::redrive(&mut session, &scene.topic, &every, None, |_| {}).await.unwrap();
@@ -252,7 +252,7 @@ async fn what_its_topic_keeps_no_longer_is_pruned_but_for_what_a_redrive_has_loc
     scene.sql("UPDATE queue_topic SET keep_dead_ms = 3600000").await;
     assert_eq!(stored::kept_for(&mut scene.conn).await.unwrap(), [(topic, hour)]);
     let mut redriver = scene.db.connect().await;
-    // READ COMMITTED gives the locks of rows that do not match back.
+    // READ COMMITTED releases the locks of rows that do not match.
     let lock = "BEGIN; SELECT id FROM queue_dead WHERE id % 2 = 0 ORDER BY id LIMIT 10 FOR UPDATE";
     redriver.batch_execute(lock).await.unwrap();
     let prune = async |conn: &mut _| stored::prune(conn, topic, hour, 2000).await;

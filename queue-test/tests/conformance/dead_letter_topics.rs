@@ -1,4 +1,4 @@
-//! Topics whose dead letters are enqueued in another topic.
+//! Topics whose dead letters go to another topic.
 
 use rowmq_core::model::{DeadCause, FailedRun, NewMessage, Settlement, TopicSettings};
 use rowmq_core::store::topic;
@@ -12,7 +12,7 @@ fn dead(cause: DeadCause) -> Settlement {
 }
 
 impl Scene {
-    /// The topic `name`, where the dead letters of `t` go from now on.
+    /// Creates the topic `name`, which gets the dead letters of `t` from now on.
     async fn dead_letter_topic(&mut self, name: &str) -> Topic {
         let other = self.db.topic(name).await;
         let t = self.topic.name.clone();
@@ -69,7 +69,7 @@ async fn a_dead_letter_is_enqueued_in_the_topic_that_is_named_for_it_and_says_wh
     }
 }
 
-/// Other clients may have written any bytes there: the message is worth more than its headers.
+/// Other clients may have written any bytes there: the message matters more than its headers.
 #[tokio::test]
 async fn headers_of_any_bytes_are_added_to_if_they_are_an_object_and_else_left() {
     let told = "\"queue-dead-from\":\"t\",\"queue-dead-cause\":\"handler\"}";
@@ -160,13 +160,13 @@ async fn dead_letter_topics_may_follow_each_other_but_never_in_a_circle() {
     assert_eq!(scene.text(last).await, format!("{}/3/1", third.id.0));
     let history = scene.text("SELECT history FROM queue_dead").await;
     assert_eq!(FailedRun::from_stored(history.as_bytes()).len(), 3);
-    // Named twice, as they were there already: readers of JSON take the last.
+    // Named twice, because they were there already: JSON readers take the last.
     let headers = scene.text("SELECT headers FROM queue_dead").await;
     let headers: serde_json::Value = serde_json::from_str(&headers).unwrap();
     assert_eq!(headers["queue-dead-from"], "second");
 }
 
-/// What a process remembers of a topic does not count, only what the topic says in that moment.
+/// What a process has cached of a topic does not count, only the topic's current settings.
 #[tokio::test]
 async fn a_dead_letter_of_a_topic_that_names_none_any_more_or_one_that_is_gone_stays_dead() {
     for gone in [false, true] {

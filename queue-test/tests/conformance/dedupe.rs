@@ -1,4 +1,4 @@
-//! The dedupe window: an id that a client gave is one message for that long.
+//! The dedupe window: within it, an id that a client gave stands for one message.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ async fn an_id_that_was_given_is_one_message_also_when_that_is_done() {
     assert_eq!(after, [Enqueued::Duplicate(id)]);
     assert_eq!(scene.hot().await, (0, 0, 0));
     assert_eq!(scene.number("SELECT repeats FROM queue_dedupe").await, 2);
-    // Another topic knows nothing of it.
+    // Another topic does not know the id.
     let window = TopicSettings { dedupe_window: Some(HOUR), ..TopicSettings::default() };
     let other = scene.db.topic_with("other", &window).await;
     let there = send(&mut scene.conn, &other, &[given(id)]).await.unwrap();
@@ -89,7 +89,7 @@ async fn of_a_batch_with_ids_that_are_there_the_rest_is_stored_in_order() {
     let known: Vec<_> = ids.iter().step_by(7).map(|id| given(*id)).collect();
     send(&mut scene.conn, &topic, &known).await.unwrap();
     scene.sql("DELETE FROM queue_message").await;
-    // And one of them twice, with others whose ids were made for them.
+    // And one of them twice, among messages with generated ids.
     let mut batch: Vec<_> = ids
         .iter()
         .enumerate()
@@ -117,7 +117,7 @@ async fn ids_that_were_made_here_and_topics_without_a_window_remember_nothing() 
     let mut scene = scene().await;
     let plain = scene.db.topic("plain").await;
     let topic = scene.topic.clone();
-    // Neither takes a transaction.
+    // Neither needs a transaction.
     enqueue_to(&mut scene.conn, &topic, &[NewMessage::new("m")]).await.unwrap();
     let message = given(MsgId::new());
     for _ in 0..2 {
@@ -129,7 +129,7 @@ async fn ids_that_were_made_here_and_topics_without_a_window_remember_nothing() 
     assert_eq!(scene.number(MESSAGES).await, 3);
 }
 
-/// Committed by itself, an id could be there without its message.
+/// In autocommit, an id could be stored without its message.
 #[tokio::test]
 async fn a_connection_in_autocommit_is_refused_and_changes_nothing() {
     let mut scene = scene().await;
@@ -153,7 +153,7 @@ async fn a_rolled_back_or_failed_enqueue_leaves_its_id_free() {
     scene.sql("BEGIN").await;
     enqueue_to(&mut scene.conn, &topic, &[given(id)]).await.unwrap();
     scene.sql("ROLLBACK").await;
-    // One that fails in its second statement, in a transaction that is committed all the same.
+    // A call that fails in its second statement, in a transaction that commits nevertheless.
     let broken = "ALTER TABLE queue_message ADD CONSTRAINT no_more CHECK (body <> 'm')";
     scene.sql(broken).await;
     scene.sql("BEGIN").await;
@@ -164,7 +164,7 @@ async fn a_rolled_back_or_failed_enqueue_leaves_its_id_free() {
     assert_eq!(sent, [Enqueued::Stored(id)]);
 }
 
-/// It is nowhere, so that nothing is twice if it is sent again.
+/// The id is stored nowhere, so nothing is doubled if the message is sent again.
 #[tokio::test]
 async fn the_id_of_a_message_that_its_key_refused_is_as_new_as_before() {
     let mut scene = scene().await;
@@ -176,7 +176,7 @@ async fn the_id_of_a_message_that_its_key_refused_is_as_new_as_before() {
     let sent = send(&mut scene.conn, &topic, &batch).await.unwrap();
     assert_eq!(sent, [Enqueued::Stored(batch[0].msg_id), Enqueued::Duplicate(holder)]);
     assert_eq!(scene.number("SELECT COUNT(*) FROM queue_dedupe").await, 2);
-    // The holder's own id stays known, and so does that of one that replaced another.
+    // The holder's own id stays known, and so does the id of a message that replaced another.
     let again = send(&mut scene.conn, &topic, &[keyed(holder)]).await.unwrap();
     assert_eq!(again, [Enqueued::Duplicate(holder)]);
     let worker = scene.worker().await;

@@ -1,4 +1,4 @@
-//! Messages that become ready later, are taken back before, or come too late.
+//! Messages that become ready later, are cancelled before, or come too late.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::scene::{Scene, bodies, claim_n};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Handles everything, and does nothing.
+/// Handles every message and does nothing.
 struct Quiet;
 
 impl RawHandler for Quiet {
@@ -68,7 +68,7 @@ async fn a_delayed_message_is_ready_when_its_time_has_come_and_not_before() {
     assert_eq!(queue.drain_raw("t", &Quiet).await.acked, 2);
 }
 
-/// A message that was sent again until its moment had passed is late, not wrong.
+/// A message that was resent until its moment had passed is late, not wrong.
 #[tokio::test]
 async fn a_moment_that_has_passed_means_at_once() {
     let (queue, topic, mut conn) = queue().await;
@@ -126,8 +126,8 @@ async fn a_message_can_be_cancelled_and_rescheduled_until_it_is_ready() {
     assert_eq!(queue.depth("t").await.scheduled, 0);
 }
 
-/// The main use: take the old reminder back and schedule another, in a transaction of the kind that
-/// both servers begin by default. The old one may be gone already; that must lock nothing.
+/// The main use: cancel the old reminder and schedule another, in the kind of transaction that both
+/// servers begin by default. The old one may be gone already; the cancel must then lock nothing.
 #[tokio::test]
 async fn two_who_cancel_in_vain_and_enqueue_anew_do_not_wait_for_each_other() {
     let (queue, topic, mut a) = queue().await;
@@ -149,7 +149,7 @@ async fn two_who_cancel_in_vain_and_enqueue_anew_do_not_wait_for_each_other() {
     assert_eq!(queue.depth("t").await.scheduled, 2);
 }
 
-/// Each message is either promoted or cancelled, whoever comes first, and never both.
+/// Each message is either promoted or cancelled, whichever comes first, and never both.
 #[tokio::test]
 async fn cancelling_what_is_being_promoted_leaves_each_message_in_one_place() {
     const N: usize = 200;
@@ -179,8 +179,8 @@ async fn cancelling_what_is_being_promoted_leaves_each_message_in_one_place() {
     assert_eq!(queue.messages("t").await.len(), promoted);
 }
 
-/// What is promoted late leaves entries that a look back need not read, and what commits long after
-/// its time is found all the same.
+/// Late promotions leave entries that a recent look need not read, and a message that commits long
+/// after its due time is found nevertheless.
 #[tokio::test]
 async fn a_recent_look_passes_over_what_is_long_due_and_a_full_look_finds_it() {
     let mut scene = Scene::new().await;
@@ -278,7 +278,7 @@ async fn a_ride_that_nobody_rates_gets_five_stars_after_48_hours() {
     assert_eq!(queue.drain_raw("t", &FiveStars).await.acked, 1);
 }
 
-/// Several statements of one batch: all of it or nothing, and in order.
+/// A batch takes several statements: all of it or nothing, and in order.
 #[tokio::test]
 async fn what_is_due_together_is_promoted_in_the_order_in_which_it_was_enqueued() {
     let mut scene = Scene::new().await;

@@ -37,7 +37,7 @@ async fn run(conn: &mut AsyncMysqlConnection, sql: &str) {
     conn.batch_execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
 }
 
-/// A transaction that has begun and has enqueued, in one of three ways.
+/// Opens a transaction that has enqueued, in one of three ways.
 async fn open_transaction(scene: &Scene, way: usize) -> AsyncMysqlConnection {
     let mut conn = scene.db.connect().await;
     run(&mut conn, "BEGIN").await;
@@ -70,7 +70,7 @@ async fn a_topic_is_not_deleted_while_a_transaction_that_enqueued_is_open() {
         assert_eq!(access(&mut scene).await, Access::ReadWrite);
         scene.sql("DELETE FROM queue_message; DELETE FROM queue_scheduled").await;
     }
-    // What is rolled back does not count.
+    // A rollback leaves nothing.
     let mut open = open_transaction(&scene, 0).await;
     let closed = close(&scene, &mut session).await;
     run(&mut open, "ROLLBACK").await;
@@ -78,7 +78,7 @@ async fn a_topic_is_not_deleted_while_a_transaction_that_enqueued_is_open() {
     assert_eq!(topic::find(&mut scene.conn, &scene.topic.name).await.unwrap(), None);
 }
 
-/// Its snapshot shows the topic open for as long as it lasts.
+/// Its snapshot shows the topic as open as long as the transaction lasts.
 #[tokio::test]
 async fn what_a_transaction_with_an_old_snapshot_enqueues_gets_a_topic_again() {
     let mut scene = Scene::new().await;
@@ -101,7 +101,7 @@ async fn what_a_transaction_with_an_old_snapshot_enqueues_gets_a_topic_again() {
     let name = restore(&mut session, id).await.unwrap();
     assert_eq!(name.as_str(), format!("restored-{}", id.0));
     assert_eq!(lost(&mut scene.conn).await.unwrap(), []);
-    // Two sweepers find the same.
+    // Two sweepers find the same topic.
     assert!(restore(&mut session, id).await.is_err());
     let restored = topic::existing(&mut scene.conn, &name).await.unwrap();
     assert_eq!(restored.id, id);

@@ -53,7 +53,7 @@ async fn the_trial_of_skip_locked_leaves_nothing_behind() {
     assert!(scene.transactions().await.is_empty());
 }
 
-/// A fleet that starts at the same moment: every process of it runs the self-test. Long runs:
+/// A fleet that starts at the same moment: each of its processes runs the self-test. Long runs:
 /// `ROWMQ_SELF_TESTS=100 ROWMQ_SELF_TEST_ROUNDS=40`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn many_self_tests_at_once_do_not_disturb_each_other() {
@@ -62,7 +62,7 @@ async fn many_self_tests_at_once_do_not_disturb_each_other() {
     let rounds: usize = count("ROWMQ_SELF_TEST_ROUNDS", 3);
     let scene = Scene::new().await;
     for round in 0..rounds {
-        // In the last round workers register beside them.
+        // In the last round workers also register.
         let workers = if round + 1 == rounds { tests / 2 } else { 0 };
         let fleet = futures_util::future::join_all((0..workers).map(|_| scene.worker()));
         let reports = futures_util::future::join_all((0..tests).map(|_| judged(scene.db.url())));
@@ -73,7 +73,8 @@ async fn many_self_tests_at_once_do_not_disturb_each_other() {
     }
 }
 
-/// A busy machine may not get a connection in time. The server is not judged then.
+/// Returns a report that judges the server: on a busy machine one may not get a connection in time,
+/// and then it does not judge.
 async fn judged(url: &ServerUrl) -> Report {
     loop {
         match examine(url).await {
@@ -83,15 +84,15 @@ async fn judged(url: &ServerUrl) -> Report {
     }
 }
 
-/// The trials stand beside each other in one small table: none may read another's rows for its own,
-/// because a row that is read is locked for a moment, and SKIP LOCKED passes over it.
+/// The trials share one small table: none may read another's rows, because a row that is read is
+/// locked for a moment, and SKIP LOCKED skips it.
 #[tokio::test]
 async fn a_trial_of_skip_locked_touches_no_row_but_its_own() {
     let scene = Scene::new().await;
     let mut other = scene.db.connect().await;
     ask::begin(&mut other).await.unwrap();
     ask::insert_scratch(&mut other, ["a-of-another", "b-of-another"]).await.unwrap();
-    // It would wait for these rows, and fail for that.
+    // It would wait for these rows, and fail because of that.
     for _ in 0..3 {
         let report = examine(scene.db.url()).await.unwrap();
         assert_eq!(report.failures().collect::<Vec<_>>(), Vec::<&_>::new());
@@ -111,13 +112,13 @@ async fn whoever_holds_a_lock_without_doing_the_work_is_named() {
     let conn = ask::connection_ids(&mut idle).await.unwrap().0;
     let told = format!("sweep by connection {conn} of queue@");
     assert!(check.verdict == Verdict::Warning && check.detail.contains(&told), "{check:?}");
-    // A janitor that stands ready while nobody sweeps keeps the consumers from it.
+    // A janitor on standby keeps the consumers from sweeping, although no process sweeps.
     let mut ready = scene.db.connect().await;
     assert!(take_office(&mut ready, Office::Janitor).await.unwrap());
     let report = examine(scene.db.url()).await.unwrap();
     let check = report.checks.iter().find(|check| check.name == "locks").unwrap();
     assert!(check.detail.contains("janitor by connection"), "{check:?}");
-    // Once the sweeper has swept it is known, and so is whoever stands ready.
+    // Once the sweeper has swept it is known, and so is any process on standby.
     duty::record(&mut idle, "rescue", "test", b"null").await.unwrap();
     assert_eq!(verdict(&examine(scene.db.url()).await.unwrap(), "locks"), Verdict::Ok);
     scene.sql("DELETE FROM queue_installation").await;
@@ -136,7 +137,7 @@ async fn a_database_without_the_tables_fails_with_what_to_do() {
     assert!(refused.to_string().contains("rowmq migrate"), "{refused}");
 }
 
-/// After a migration: `ROWMQ_WRITE_SHAPE=1` writes what the doctor expects.
+/// After a migration, `ROWMQ_WRITE_SHAPE=1` writes what the doctor expects.
 #[tokio::test]
 async fn the_tables_have_the_shape_that_the_doctor_expects() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../queue-core/src/doctor/shape.txt");
@@ -193,7 +194,7 @@ async fn an_account_without_process_is_told_what_it_costs() {
     require(&url).await.unwrap();
 }
 
-/// As an account without a password that sees everything, through a middleman.
+/// Returns a URL through a middleman, for an account without a password that sees everything.
 async fn through(scene: &mut Scene, middleman: Middleman) -> ServerUrl {
     let account = scene.db.account(&["ALL PRIVILEGES ON *.*"]).await.expose().to_owned();
     let account = account.replacen(":test@", "@", 1);
@@ -203,7 +204,7 @@ async fn through(scene: &mut Scene, middleman: Middleman) -> ServerUrl {
     middleman.start(&account).await
 }
 
-/// F32: between transactions it gives the client another connection of its own to the server.
+/// F32: between transactions the proxy gives the client another of its server connections.
 #[tokio::test]
 async fn a_proxy_that_reassigns_backends_is_refused() {
     let mut scene = Scene::new().await;
@@ -213,7 +214,7 @@ async fn a_proxy_that_reassigns_backends_is_refused() {
     assert!(refused.to_string().contains("turn multiplexing off"), "{refused}");
 }
 
-/// MaxScale and the like: nothing is wrong yet, and everything depends on its settings.
+/// MaxScale and the like: nothing is wrong yet, but everything depends on the proxy's settings.
 #[tokio::test]
 async fn a_proxy_that_speaks_for_itself_is_warned_of() {
     let mut scene = Scene::new().await;
@@ -225,7 +226,7 @@ async fn a_proxy_that_speaks_for_itself_is_warned_of() {
     require(&url).await.unwrap();
 }
 
-/// F33: it reads over SKIP LOCKED, so that a claim waits for every other one.
+/// F33: the server ignores SKIP LOCKED, so that a claim waits for every other one.
 #[tokio::test]
 async fn a_server_that_ignores_skip_locked_is_refused() {
     let mut scene = Scene::new().await;

@@ -1,4 +1,4 @@
-//! Transactional runs: the effects, the follow-ups, the ledger and the ack are one.
+//! Transactional runs: the effects, the follow-ups, the ledger and the ack are one transaction.
 
 mod failing;
 
@@ -25,7 +25,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 type Result = std::result::Result<(), HandlerError>;
 
-/// A handler made of a closure.
+/// A handler built from a closure.
 struct Does<F>(F);
 
 impl<F> Perform for Does<F>
@@ -48,12 +48,12 @@ where
     Does(handler)
 }
 
-/// How often a handler has been entered.
+/// How often a handler was entered.
 #[derive(Default)]
 struct Runs(Mutex<u32>);
 
 impl Runs {
-    /// One more; how many before it.
+    /// Counts one more; returns how many came before it.
     fn begin(&self) -> u32 {
         let mut runs = self.0.lock().unwrap();
         *runs += 1;
@@ -74,7 +74,7 @@ async fn effect(contexts: &[Context], tx: &mut AsyncMysqlConnection) -> Result {
     Ok(())
 }
 
-/// A scene with a table of effects, in which a message may be twice.
+/// Creates a scene with a table of effects, where a message may appear twice.
 async fn stage(settings: &TopicSettings) -> (Scene, Worker) {
     let mut scene = Scene::with(settings).await;
     scene.sql("CREATE TABLE effect (n INT AUTO_INCREMENT PRIMARY KEY, msg_id CHAR(36))").await;
@@ -160,7 +160,7 @@ async fn effects_follow_ups_ledger_and_ack_commit_together() {
         assert_eq!(scene.number("SELECT COUNT(*) FROM queue_ledger").await, 3);
         let kept = i64::from(on_done != OnDone::Delete) * 3;
         assert_eq!(scene.number("SELECT COUNT(*) FROM queue_archive").await, kept);
-        // The work session has settled none of them, and is told.
+        // The work session has not settled them, and learns of the acks here.
         assert_eq!(scene.hot().await, (1, 0, 1));
         forget(&worker, &got).await;
         assert_eq!(scene.hot().await, (1, 0, 0));
@@ -198,8 +198,8 @@ async fn a_handler_that_fails_or_panics_leaves_nothing_behind() {
     assert_eq!(scene.hot().await, (1, 1, 1), "still the claim's own, and no follow-up");
 }
 
-/// The settle is the last statement and under the fence: what was rescued meanwhile is not acked,
-/// and the effects go with it.
+/// The settle is the last statement and under the fence: rows rescued in the meantime are not
+/// acked, and their effects roll back.
 #[tokio::test]
 async fn a_run_whose_rows_were_rescued_meanwhile_is_rolled_back() {
     for on_done in [OnDone::Delete, OnDone::Keep(HOUR)] {
@@ -226,13 +226,13 @@ async fn a_run_whose_rows_were_rescued_meanwhile_is_rolled_back() {
         assert_eq!(effects_of(&mut scene).await, 0);
         assert_eq!(scene.number("SELECT COUNT(*) FROM queue_ledger").await, 0);
         assert_eq!(scene.hot().await, (1, 0, 0), "ready again");
-        // And one that was rescued before is not begun.
+        // A run whose rows were rescued before is not begun.
         let endings = stand.run(&contexts(&scene, &got), &does(|_, _| panic!("begun"))).await;
         assert_eq!(words(&endings), ["interrupted"]);
     }
 }
 
-/// What became of a lost commit is found out before anything else is done.
+/// The worker finds out the outcome of a lost commit before it does anything else.
 #[tokio::test]
 async fn a_commit_without_an_answer_is_neither_repeated_nor_lost() {
     for (trap, runs_expected, word) in
@@ -260,7 +260,7 @@ async fn a_commit_without_an_answer_is_neither_repeated_nor_lost() {
         });
         proxy.sprung().await;
         if trap == "strand" {
-            // The old session may still commit: whoever looks has to wait for it.
+            // The old session may still commit, so the session that checks has to wait for it.
             until("somebody waits", async || scene.lock_waits().await > 0).await;
             proxy.release();
         }
@@ -314,7 +314,7 @@ async fn a_lock_wait_in_the_handler_runs_it_again_with_nothing_kept() {
     assert_eq!(scene.number("SELECT n FROM account").await, 1);
 }
 
-/// A sender's open transaction has locked the unique key of one message.
+/// A producer's open transaction has locked the unique key of one message.
 #[tokio::test]
 async fn a_key_that_a_stranger_has_locked_is_no_failure_of_the_handler() {
     let (mut scene, worker) = stage(&TopicSettings::default()).await;

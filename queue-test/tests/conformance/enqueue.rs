@@ -1,4 +1,4 @@
-//! Messages on their way in.
+//! Enqueueing messages.
 
 use diesel_async::SimpleAsyncConnection;
 use rowmq_core::model::{Access, MsgId, TopicSettings};
@@ -127,7 +127,7 @@ async fn a_body_beyond_the_servers_packet_is_an_error_that_says_so() {
 async fn headers_may_take_64_kib_as_json_and_no_more() {
     let mut scene = Scene::new().await;
     let name = scene.topic.name.clone();
-    // {"a":"…"} is eight bytes beside the value.
+    // {"a":"…"} is eight bytes besides the value.
     let fits = NewMessage::new("").with_header("a", "x".repeat(64 * 1024 - 8));
     enqueue(&mut scene.conn, &name, &fits).await.unwrap();
     let got = claim_n(&scene.worker().await, scene.topic.id, 1).await.remove(0);
@@ -148,7 +148,7 @@ async fn nothing_is_sent_if_any_message_is_refused() {
         NewMessage::new("").with_header("a", long_header),
     ];
     for spoiler in spoilers {
-        // The last of more than one statement's worth.
+        // The last message, beyond the first statement.
         let mut messages: Vec<_> = (0..1500).map(|_| NewMessage::new("m")).collect();
         messages.push(spoiler);
         enqueue_all(&mut scene.conn, &name, &messages).await.unwrap_err();
@@ -192,7 +192,7 @@ async fn ids_made_later_sort_later_and_no_two_are_equal() {
 
 #[tokio::test]
 async fn a_connection_of_the_callers_own_making_will_do() {
-    // Not set up by this library: the server's own isolation level, and not in strict mode.
+    // Not set up by this library: the server's default isolation level, and not in strict mode.
     use diesel_async::AsyncConnection;
     let scene = Scene::new().await;
     let mut conn =

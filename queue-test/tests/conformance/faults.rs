@@ -1,5 +1,5 @@
 //! The classes of failure, each provoked for real: the driver drops the server's error numbers, so
-//! the class is read from texts, and texts change from version to version.
+//! the class is read from error texts, and texts change from version to version.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ async fn a_deadlock_is_a_deadlock() {
     let mut scene = Scene::new().await;
     scene.enqueue(2).await;
     let (mut a, mut b) = (scene.db.connect().await, scene.db.connect().await);
-    // By the whole key: a scan would meet the other one's row at once.
+    // By the whole key: a scan would meet the other session's row at once.
     let lock = |body| {
         format!(
             "SELECT id FROM queue_message WHERE topic_id = 1 AND priority = 5 AND id = {} FOR UPDATE",
@@ -59,8 +59,8 @@ async fn a_lock_wait_and_a_refused_wait_are_lock_waits() {
     assert!(Fault::LockWait.is_conflict() && Fault::LockWait.is_transient());
 }
 
-/// A person's ALTER TABLE in the way: the metadata lock is waited for as long as
-/// `lock_wait_timeout` says, 5 s on a connection of ours.
+/// An operator's ALTER TABLE is in the way: a session waits for the metadata lock as long as
+/// `lock_wait_timeout` says, 5 s on our connections.
 #[tokio::test]
 async fn a_table_locked_by_a_schema_change_is_a_lock_wait() {
     let mut scene = Scene::new().await;
@@ -70,7 +70,7 @@ async fn a_table_locked_by_a_schema_change_is_a_lock_wait() {
     assert_eq!(waited, Fault::LockWait);
 }
 
-/// H25, the class of it: 1020 of MariaDB 11.8. On MySQL there is no such conflict.
+/// H25, its class: 1020 of MariaDB 11.8. MySQL has no such conflict.
 #[tokio::test]
 async fn a_row_changed_since_it_was_read_is_a_deadlock() {
     let mut scene = Scene::new().await;
@@ -91,7 +91,7 @@ async fn a_row_changed_since_it_was_read_is_a_deadlock() {
     }
 }
 
-/// 1792; the server's own read-only modes are tried on a server of the test's own.
+/// 1792; the server's own read-only modes are tried on a private server.
 #[tokio::test]
 async fn a_write_in_a_read_only_transaction_is_read_only() {
     let mut scene = Scene::new().await;
@@ -143,7 +143,7 @@ async fn a_killed_or_timed_out_connection_is_gone() {
     let (fault_of_busy, ()) =
         tokio::join!(fault(&mut conn, "SELECT SLEEP(20) FROM queue_topic"), kill);
     assert_eq!(fault_of_busy, Fault::Gone);
-    // Silent for longer than the server's patience.
+    // Silent for longer than the server's timeout.
     let mut conn = scene.db.connect().await;
     conn.batch_execute("SET wait_timeout = 1").await.unwrap();
     let silent = number(&mut conn, id).await;
@@ -186,7 +186,7 @@ async fn a_killed_or_overlong_statement_is_interrupted() {
     let mut scene = Scene::new().await;
     let mut conn = scene.db.connect().await;
     let id = number(&mut conn, "SELECT CONNECTION_ID()").await;
-    // A scan: a mere SLEEP that is killed returns 1 on MySQL, and no error.
+    // A scan: on MySQL a killed SLEEP returns 1, and no error.
     scene.enqueue(500).await;
     let long = "SELECT COUNT(*) FROM queue_message a, queue_message b, queue_message c, \
          queue_message d WHERE SHA2(CONCAT(a.id, b.id, c.id, d.id), 512) = ''";
@@ -208,7 +208,7 @@ async fn a_killed_or_overlong_statement_is_interrupted() {
     conn.batch_execute(limit).await.unwrap();
     assert_eq!(fault(&mut conn, long).await, Fault::Interrupted);
     assert!(Fault::Interrupted.is_transient());
-    // The connection is as good as before.
+    // The connection is still good.
     assert_eq!(number(&mut conn, "SELECT CONNECTION_ID()").await, id);
 }
 
@@ -227,7 +227,8 @@ async fn what_the_account_may_not_is_denied() {
         "KILL 1",
     ] {
         let error = failure(&mut conn, denied).await;
-        // To somebody without any right a procedure or another's session may not even exist.
+        // An account without any rights may not even learn that a procedure or another session
+        // exists.
         let hidden = denied.starts_with("KILL") || denied.starts_with("CALL");
         let fault = Fault::of(&error);
         assert!(fault == Fault::Denied || hidden, "{denied}: {fault:?}, {error}");
@@ -268,7 +269,7 @@ async fn what_is_missing_is_the_schemas_fault() {
     assert_eq!(refused.unwrap_err().fault(), Fault::Schema);
 }
 
-/// 1226; 1040 and 1203 need a server of the test's own.
+/// 1226; 1040 and 1203 need a private server.
 #[tokio::test]
 async fn an_account_out_of_connections_is_busy() {
     let mut scene = Scene::new().await;
@@ -307,7 +308,7 @@ async fn a_full_table_is_full() {
     assert!(Fault::Full.is_transient());
 }
 
-/// Whatever is not known is not called transient, so that nobody retries it for ever.
+/// An unknown error is not called transient, so that no caller retries it for ever.
 #[tokio::test]
 async fn nonsense_is_of_no_class_and_not_transient() {
     let mut scene = Scene::new().await;

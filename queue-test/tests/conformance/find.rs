@@ -1,4 +1,4 @@
-//! What became of a message: in every state, with and without a lookup.
+//! Finding a message: in every state, with and without a lookup.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ fn of_biz(biz_id: &str) -> Filter {
 }
 
 impl Scene {
-    /// What `filter` finds, at most `limit`, behind `after`.
+    /// Returns what `filter` finds, at most `limit` messages, from `after` on.
     async fn find(&mut self, filter: &Filter, limit: usize, after: Option<Place>) -> Answer {
         let query = Query { filter: filter.clone(), after, limit, bodies: Bodies::Read };
         let mut session = self.session().await;
@@ -37,7 +37,7 @@ impl Scene {
         find(&mut session, &topic, &query).await.unwrap()
     }
 
-    /// The one message that there is of these, which the lookup and nothing else was asked for.
+    /// Returns the only message that matches, found by the lookup alone.
     async fn one(&mut self, filter: &Filter) -> Found {
         let answer = self.find(filter, 10, None).await;
         assert_eq!(answer.searched, [Searched::Lookup { entries: 1, whole: true }]);
@@ -59,7 +59,7 @@ fn dead(error: &str) -> Settlement {
     Settlement::DeadLetter { cause: DeadCause::Handler, error: error.to_owned() }
 }
 
-/// A message's whole life, looked up at every step by every name it has.
+/// A message's whole life, looked up at every step by each of its names.
 #[tokio::test]
 async fn a_message_is_found_wherever_it_goes_by_its_row_and_without_a_search() {
     let mut scene = Scene::with(&searchable()).await;
@@ -95,7 +95,7 @@ async fn a_message_is_found_wherever_it_goes_by_its_row_and_without_a_search() {
     scene.sql("UPDATE queue_scheduled SET due_at = UTC_TIMESTAMP(6)").await;
     assert_eq!(promote(&mut scene.conn, 10).await, 1);
     looked(&mut scene).await;
-    // The three others were enqueued first.
+    // The three others were enqueued before it.
     let got = claim_n(&worker, scene.topic.id, 4).await.remove(3);
     let found = looked(&mut scene).await;
     let State::Claimed { worker: by, client_id, .. } = found.state else { panic!("{found:?}") };
@@ -124,7 +124,7 @@ async fn a_message_is_found_wherever_it_goes_by_its_row_and_without_a_search() {
     scene.end(&worker, &got, Settlement::Ack).await;
     looked(&mut scene).await;
     scene.sql("DELETE FROM queue_archive").await;
-    // Now a row that the lookup does not know of is looked for, and the answer says so.
+    // Now a row that the lookup does not know is searched for, and the answer says so.
     let answer = scene.find(&filters[0], 10, None).await;
     assert_eq!(answer.found[0].state, State::Gone);
     let scanned = Searched::Table {
@@ -169,7 +169,8 @@ async fn what_was_not_done_says_so() {
     assert_eq!(word(scene.find(&of(later.msg_id), 10, None).await), StateWord::Gone);
 }
 
-/// From a topic that is searchable and from one that is not, to one that is and one that is not.
+/// From a searchable topic and from an unsearchable one, to a searchable and to an unsearchable
+/// one.
 #[tokio::test]
 async fn a_message_is_found_in_the_topic_that_it_was_dead_lettered_to() {
     for (here, there) in [(true, true), (true, false), (false, true)] {
@@ -198,7 +199,7 @@ async fn a_message_is_found_in_the_topic_that_it_was_dead_lettered_to() {
                 assert!(found.trace.unwrap().headers.get("queue-dead-from").is_some());
             }
         }
-        // And tried there, and given back.
+        // A worker also tries it there, and gives it back.
         let worker = scene.worker().await;
         let got = claim_n(&worker, other.id, 10).await;
         for one in &got {

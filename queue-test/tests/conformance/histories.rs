@@ -1,5 +1,5 @@
 //! Histories that broke an earlier draft of the protocol, as far as they need a worker, a lost
-//! reply or a decision between two sessions. The others stand with their noun.
+//! reply or a decision between two sessions. The others are in the files of their nouns.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ async fn behind_proxy(scene: &Scene) -> (FaultProxy, Worker) {
     (proxy, worker)
 }
 
-/// A worker as its row tells, registered by a session that is gone since.
+/// Registers a worker whose session has ended; returns its row.
 async fn registered(scene: &mut Scene) -> (WorkerRow, Uuid) {
     let instance = Uuid::new_v4();
     let registration = Registration {
@@ -57,7 +57,7 @@ async fn after_a_death_the_adoption_changes_nothing() {
     }
     assert_eq!(worker::beat(conn, seen.id, instance).await.unwrap(), 0);
     assert_eq!(worker::stop(conn, seen.id, instance).await.unwrap(), 0);
-    // And it is decided once.
+    // And the decision is made once.
     assert_eq!(worker::declare_dead(conn, &seen, "again").await.unwrap(), 0);
     let row = worker::find(conn, seen.id).await.unwrap().unwrap();
     assert_eq!((row.state.as_str(), row.end_reason.as_deref()), ("dead", Some("missing")));
@@ -81,7 +81,7 @@ async fn after_an_adoption_the_death_changes_nothing() {
     }
 }
 
-/// H3: both at once, in either order: the one that gets the row's lock wins, the other one sees
+/// H3: both at once, in either order: the one that gets the row's lock wins, and the other sees
 /// what it did.
 #[tokio::test]
 async fn of_adoption_and_death_at_the_same_moment_exactly_one_happens() {
@@ -114,8 +114,8 @@ async fn of_adoption_and_death_at_the_same_moment_exactly_one_happens() {
     }
 }
 
-/// A failover that lost the worker's row may have given its number to another worker: that one's
-/// row is none of its business.
+/// A failover that lost the worker's row may have given its number to another worker: the first one
+/// must leave that row alone.
 #[tokio::test]
 async fn a_worker_does_not_touch_the_row_of_another_with_its_number() {
     let mut scene = Scene::new().await;
@@ -131,8 +131,8 @@ async fn a_worker_does_not_touch_the_row_of_another_with_its_number() {
     assert_eq!(worker::find(conn, row.id).await.unwrap().unwrap(), row);
 }
 
-/// H20: a worker whose beat has moved since it was looked at lives, whatever its clock or list
-/// said.
+/// H20: a worker that has beaten since it was last seen is alive, whatever its clock or the process
+/// list said.
 #[tokio::test]
 async fn a_worker_that_has_beaten_since_it_was_seen_is_not_declared_dead() {
     let mut scene = Scene::new().await;
@@ -171,7 +171,7 @@ async fn a_claim_whose_commit_had_no_answer_is_given_back_on_reconnecting() {
     }
 }
 
-/// H6 as it was found: the socket is cut while the claim's commit is still on its way. The new
+/// H6 as it was found: the socket is cut while the claim's commit is still in flight. The new
 /// session ends the old one first; whichever comes first, that end or the commit, every row is
 /// handled once and none is stranded under a live worker.
 #[tokio::test]
@@ -201,7 +201,7 @@ async fn a_claim_whose_commit_is_late_is_given_back_or_never_happens() {
 }
 
 /// H6, the last line of defence: the worker compares its claims in the database with what it holds
-/// and gives the rest back, though nothing was ever reported lost.
+/// and gives the rest back, although no loss was ever reported.
 #[tokio::test]
 async fn a_claim_the_worker_does_not_know_of_is_given_back_within_a_lease() {
     let mut scene = Scene::new().await;
@@ -220,7 +220,7 @@ async fn a_claim_the_worker_does_not_know_of_is_given_back_within_a_lease() {
     assert_eq!(claims[0].fence.claim_no, known[0].claim_no);
 }
 
-/// P7, H6 in a Galera cluster: name locks are each node's own, so a worker's new session does not
+/// P7, H6 in a Galera cluster: each node has its own name locks, so a worker's new session does not
 /// end what its old one has sent to another node, and that claim is committed after all.
 #[tokio::test]
 async fn a_claim_that_another_node_commits_after_the_reconnect_is_given_back() {
@@ -229,7 +229,7 @@ async fn a_claim_that_another_node_commits_after_the_reconnect_is_given_back() {
     let other = scene.db.topic("other").await;
     enqueue(&mut scene.conn, &other.name, &NewMessage::new("m")).await.unwrap();
     let worker = scene.worker_with(|options| options.beat = Duration::from_millis(300)).await;
-    // The number of a claim that it has made, and knows to be over.
+    // The number of a claim that the worker has made, and knows to be over.
     let got = claim_n(&worker, other.id, 1).await;
     crate::scene::settle(&worker, all(&got, &Settlement::Ack)).await;
     let fence = Fence { worker: worker.id(), claim_no: got[0].claim_no };
@@ -237,7 +237,7 @@ async fn a_claim_that_another_node_commits_after_the_reconnect_is_given_back() {
     claim_uncommitted(&mut node, &scene, fence, 2).await;
     let old = worker::find(&mut scene.conn, worker.id()).await.unwrap().unwrap().conn;
     scene.sql(&format!("KILL {old}")).await;
-    // Nothing is claimed on a session that has not been compared.
+    // The worker claims nothing on a session that has not been compared.
     until("reconnected", async || {
         let claimed = worker.claim(other.id, 1).await.is_ok();
         let row = worker::find(&mut scene.conn, worker.id()).await.unwrap().unwrap();
@@ -261,7 +261,7 @@ fn ends() -> [Settlement; 6] {
     ]
 }
 
-/// H12: the reply to the settle's commit is lost. The second look finds nothing of the claim's own:
+/// H12: the reply to the settle's commit is lost. The second look finds no row under the claim:
 /// that is reported as unknown, never as fenced, and nothing happens twice.
 #[tokio::test]
 async fn a_settle_whose_commit_had_no_answer_is_unknown_and_not_fenced() {
@@ -279,7 +279,7 @@ async fn a_settle_whose_commit_had_no_answer_is_unknown_and_not_fenced() {
              + (SELECT COUNT(*) FROM queue_dead) + (SELECT COUNT(*) FROM queue_archive)";
         let moves = !matches!(end, Settlement::Ack | Settlement::Release);
         assert_eq!(scene.number(moved).await, if moves { 2 } else { 0 }, "{end:?}");
-        // The worker goes on as if nothing had been.
+        // The worker continues normally.
         claim_n(&worker, scene.topic.id, 1).await;
     }
 }
@@ -299,8 +299,8 @@ async fn a_settle_whose_commit_was_cut_off_before_it_arrived_is_settled_by_the_s
     }
 }
 
-/// H12, the worst moment: the commit is still under way when the worker has reconnected. The old
-/// session is ended before it looks, so what it finds is final.
+/// H12, the worst moment: the commit is still in flight when the worker has reconnected. The old
+/// session is ended before the worker looks, so what it finds is final.
 #[tokio::test]
 async fn a_settle_whose_commit_is_late_is_done_once() {
     for arrives in [true, false] {
@@ -328,7 +328,7 @@ async fn a_settle_whose_commit_is_late_is_done_once() {
     }
 }
 
-/// H9: a beat has a session of its own, so nothing that a settle waits for delays it.
+/// H9: a beat has its own session, so no lock that a settle waits for delays it.
 #[tokio::test]
 async fn beats_go_on_while_a_settle_waits_for_a_lock() {
     let mut scene = Scene::new().await;

@@ -1,5 +1,5 @@
-//! Several hosts in one URL: the dead and the dark ones are passed over, and a worker finds its way
-//! from one to the next with all it holds.
+//! Several hosts in one URL: dead and unresponsive ones are skipped, and a worker moves from one to
+//! the next with everything it holds.
 
 use rowmq_core::connection::{ServerUrl, Session, SessionKind, connect};
 use rowmq_core::doctor::{Verdict, examine, require};
@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use crate::scene::{Scene, claim_n};
 
-/// Where nobody listens.
+/// An address without a listener.
 const DEAD: &str = "127.0.0.1:1";
 
-/// The scene's database by way of these proxies, one after the other.
+/// Returns the URL of the scene's database through these proxies, in this order.
 fn by_way_of(scene: &Scene, proxies: &[&FaultProxy]) -> ServerUrl {
     let hosts: Vec<_> = proxies.iter().map(|proxy| proxy.address().to_string()).collect();
     scene.db.url().with_hosts(hosts.iter().map(String::as_str)).unwrap()
@@ -56,8 +56,8 @@ async fn without_any_host_one_sentence_says_what_is_the_matter_with_each() {
     assert!(matches!(refused, Error::NoWriter { .. }), "{refused}");
 }
 
-/// An account that one server does not know may be known by the others; if by none, trying again is
-/// of no use.
+/// An account that one server does not know may be known to the others; if to none, trying again is
+/// useless.
 #[tokio::test]
 async fn an_account_that_no_host_knows_is_refused_for_good() {
     let scene = Scene::new().await;
@@ -68,7 +68,8 @@ async fn an_account_that_no_host_knows_is_refused_for_good() {
     assert!(!refused.is_transient() && !refused.to_string().contains("geheim"), "{refused}");
 }
 
-/// A primary cut off from its group takes connections and statements, and no commit of it ends.
+/// A primary cut off from its group accepts connections and statements, but none of its commits
+/// ends.
 #[tokio::test]
 async fn a_host_whose_answers_fail_to_come_is_left_for_the_next() {
     let scene = Scene::new().await;
@@ -79,7 +80,7 @@ async fn a_host_whose_answers_fail_to_come_is_left_for_the_next() {
     a.blackhole();
     let silent = session.call("ask", async |conn| topic::all(conn).await).await.unwrap_err();
     assert!(matches!(silent, Error::Deadline { .. }) && session.is_lost(), "{silent}");
-    // It would answer again, but it is not the first to be asked.
+    // It would answer again, but it is not the first host to be tried.
     a.pass();
     let mut session = Session::open(&url, SessionKind::Plain, soon).await.unwrap();
     a.refuse();
@@ -107,15 +108,15 @@ async fn a_worker_takes_its_claims_along_from_one_host_to_the_next() {
     assert_eq!(scene.number("SELECT COUNT(*) FROM queue_worker").await, 1);
 }
 
-/// Keeps the messages and claims as they are now.
+/// Saves the messages and claims as they are now.
 const KEEP: &str = "CREATE TABLE kept_message AS SELECT * FROM queue_message; \
      CREATE TABLE kept_claim AS SELECT * FROM queue_claim";
 
-/// Brings back what is there no more, as a failover to an asynchronous replica does.
+/// Restores rows that are gone, as a failover to an asynchronous replica does.
 const UNDO: &str = "INSERT IGNORE INTO queue_message SELECT * FROM kept_message; \
      INSERT IGNORE INTO queue_claim SELECT * FROM kept_claim";
 
-/// Has the worker's work session reconnect.
+/// Makes the worker's work session reconnect.
 async fn reconnect(scene: &mut Scene, worker: &Worker) {
     let empty = scene.db.topic(&format!("empty-{}", MsgId::new())).await.id;
     let conn = scene.text("SELECT CAST(conn_id AS CHAR) FROM queue_worker").await;
@@ -132,8 +133,8 @@ fn ack(delivery: &Delivery) -> Settled {
     Settled::new(delivery, Settlement::Ack, OnDone::Delete)
 }
 
-/// A failover to an asynchronous replica undoes settlements: the rows are claimed again by a worker
-/// that lives and has long forgotten them, and nobody else would ever take them back.
+/// A failover to an asynchronous replica undoes settlements: the rows are claimed again by a live
+/// worker that has long forgotten them, and no other worker would ever take them back.
 #[tokio::test]
 async fn claims_whose_settlement_a_failover_has_undone_are_given_back() {
     let mut scene = Scene::new().await;
@@ -143,7 +144,7 @@ async fn claims_whose_settlement_a_failover_has_undone_are_given_back() {
     let held = claim_n(&worker, topic, 2).await;
     scene.sql(KEEP).await;
     worker.settle(held.iter().map(ack).collect()).await.unwrap();
-    // The first reconnect is an ordinary one, after which the worker has nothing old to look for.
+    // The first reconnect is an ordinary one, after which the worker has no old claims to look for.
     for then in ["SELECT 1", UNDO] {
         scene.sql(then).await;
         reconnect(&mut scene, &worker).await;
@@ -157,7 +158,7 @@ async fn claims_whose_settlement_a_failover_has_undone_are_given_back() {
     .await;
 }
 
-/// The same, of a claim that has other rows which the worker still holds.
+/// The same for a claim with other rows that the worker still holds.
 #[tokio::test]
 async fn rows_whose_settlement_is_undone_are_given_back_and_the_others_of_their_claim_kept() {
     let mut scene = Scene::new().await;
@@ -174,8 +175,7 @@ async fn rows_whose_settlement_is_undone_are_given_back_and_the_others_of_their_
     assert_eq!(scene.hot().await, (1, 0, 0));
 }
 
-/// The same, of rows that a transaction of their own had acked: the worker is told when they are
-/// there again.
+/// The same for rows that handlers' transactions had acked: the worker learns that they are back.
 #[tokio::test]
 async fn a_claim_that_is_forgotten_gives_back_the_rows_it_has_again() {
     for n in [1, 2] {

@@ -1,4 +1,4 @@
-//! What people ask: depth, age, the messages themselves, the process list.
+//! What users look up: depth, age, the messages themselves, the process list.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ async fn the_depth_counts_each_state_and_the_age_is_that_of_the_oldest_row() {
     let depth = inspect::depth(&mut scene.conn, scene.topic.id).await.unwrap();
     assert_eq!((depth.unsettled, depth.scheduled, depth.dead), (7, 2, 1));
     assert!((3..=6).contains(&depth.claimed), "{depth:?}");
-    // The first row of each priority is looked at, not each row.
+    // Only the first row of each priority is read.
     assert!(depth.oldest_age_ms.is_some_and(|ms| ms < 60_000), "{depth:?}");
     let urgent = NewMessage::new("urgent").with_priority(Priority::FIRST);
     enqueue(&mut scene.conn, &scene.topic.name, &urgent).await.unwrap();
@@ -55,7 +55,7 @@ async fn the_depth_of_one_topic_is_not_that_of_another() {
     assert_eq!(depth, Depth::default());
 }
 
-/// Rows read by the storage engine in this session so far.
+/// Returns how many rows the storage engine has read in this session so far.
 pub(crate) async fn rows_read(conn: &mut AsyncMysqlConnection) -> i64 {
     #[derive(QueryableByName)]
     struct Row {
@@ -70,7 +70,8 @@ pub(crate) async fn rows_read(conn: &mut AsyncMysqlConnection) -> i64 {
     counted.map(|row| row.value.parse::<i64>().unwrap()).sum()
 }
 
-/// Twice the cap in every table, of this topic and of another; tables that are kept in one session.
+/// Fills every table with twice the cap, for this topic and for another; the tables are kept in one
+/// session.
 async fn fill(scene: &mut Scene) -> i64 {
     let n = 2 * i64::try_from(DEPTH_CAP).unwrap();
     let other = scene.db.topic("other").await;
@@ -107,8 +108,8 @@ async fn counting_the_depth_stops_at_the_cap_whatever_the_tables_hold() {
         let read = rows_read(&mut scene.conn).await - before;
         let n = if full { DEPTH_CAP } else { 0 };
         assert_eq!((depth.unsettled, depth.scheduled, depth.dead), (n, n, n));
-        // Three counts, each read once and once more as a derived table, and a few dives. What
-        // another topic holds is not read at all, or up to the cap.
+        // Three counts, each read once and once more as a derived table, and a few dives. The other
+        // topic's rows are not read at all, or only up to the cap.
         let most = if full { 6 * cap } else { 2 * cap } + 1000;
         assert!(read <= most, "{read} rows read, full: {full}");
     }
@@ -220,7 +221,7 @@ async fn an_account_with_process_sees_every_connection_and_one_without_only_its_
     }
 }
 
-/// MySQL refuses `information_schema.PROCESSLIST` (3854) while a statement that is no UTF-8 runs.
+/// MySQL refuses `information_schema.PROCESSLIST` (3854) while a statement that is not UTF-8 runs.
 #[tokio::test]
 async fn the_process_list_can_be_read_while_a_binary_body_is_on_its_way() {
     let mut scene = Scene::new().await;

@@ -1,5 +1,5 @@
-//! What workers, and producers by SQL, do when their statements are killed (KILL QUERY), again and
-//! again: MariaDB then says of some that they found or changed nothing, and that all is well.
+//! What workers, and producers by SQL, do when their statements are killed (KILL QUERY) repeatedly:
+//! MariaDB then reports for some that they found or changed nothing, and no error.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::sql_contract::client;
 use crate::sql_faults::kill_often as kill_often_session;
 use crate::streams::Stream;
 
-/// Kills what the worker's sessions run until `ended`; how often.
+/// Kills what the worker's sessions run until `ended`; returns how often.
 async fn kill_often(url: &ServerUrl, worker: &Worker, ended: &AtomicBool) -> u32 {
     let mut conn = client(url).await;
     let sessions =
@@ -25,16 +25,16 @@ async fn kill_often(url: &ServerUrl, worker: &Worker, ended: &AtomicBool) -> u32
     while !ended.load(Ordering::Relaxed) {
         let (work, life): (u64, u64) = conn.query_first(&sessions).await.unwrap().unwrap();
         let session = if times % 8 == 0 { life } else { work };
-        // Not if the session is gone, and the worker opens another.
+        // This fails if the session is gone and the worker opens another.
         times += u32::from(conn.query_drop(format!("KILL QUERY {session}")).await.is_ok());
-        // Ever more seldom, so that the work gets on however slow the machine is.
+        // The pauses grow, so that the work progresses on a machine of any speed.
         let pause = 1 + u64::from(times * 5 % 7) + u64::from(times / 40);
         tokio::time::sleep(Duration::from_millis(pause)).await;
     }
     times
 }
 
-/// Settles until it is done: half of them acked, half tried again in an hour.
+/// Settles until everything is settled: half acked, half retried in an hour.
 async fn settle_all(worker: &Worker, deliveries: &[Delivery]) {
     let (odd, even): (Vec<&Delivery>, Vec<&Delivery>) =
         deliveries.iter().partition(|one| one.body.last().is_some_and(|last| last % 2 == 1));
@@ -112,7 +112,7 @@ async fn a_stream_loses_and_doubles_nothing() {
     assert_eq!(usize::try_from(again).unwrap(), handled / 2);
 }
 
-/// Calls in a transaction of its own until it is done.
+/// Repeats the call in its own transaction until it succeeds.
 async fn call_until_done(conn: &mut Conn, call: &str) {
     loop {
         let mut done = Ok(());
@@ -132,7 +132,7 @@ async fn call_until_done(conn: &mut Conn, call: &str) {
     }
 }
 
-/// What is wrong after the message of the key was replaced by `body`, or followed by it.
+/// What is wrong after `body` has replaced the message of the key, or was enqueued behind it.
 const ASTRAY: &str = "SELECT CONCAT(COUNT(*), ' wait, ', COALESCE(MAX(CONVERT(s.body USING latin1)), ''), \
     IF(COUNT(u.unique_key), '', ': the key is not its')) \
     FROM queue_scheduled s LEFT JOIN queue_unique u \
@@ -162,7 +162,7 @@ async fn keys_and_ids_of_a_producer_by_sql_hold() {
             if found != format!("1 wait, body {round}") {
                 astray.push(format!("{round}: {found}"));
             }
-            // A message that its key refuses leaves its id as it was.
+            // A message that its key refuses leaves its id unused.
             call_until_done(&mut conn, &call("UUID()", "keep")).await;
             if scene.number("SELECT COUNT(*) FROM queue_dedupe").await > 0 {
                 astray.push(format!("{round}: a refused message has left its id"));

@@ -1,5 +1,5 @@
-//! A list that is read once and comes back empty, because the SELECT was killed (KILL QUERY): on
-//! MariaDB it says that all is well. What is decided by such a list is asked for again.
+//! A list that is read once and comes back empty, because the SELECT was killed (KILL QUERY):
+//! MariaDB reports no error. A list that decides something is read a second time.
 
 use std::time::Duration;
 
@@ -117,7 +117,7 @@ async fn the_ledger_forgets_no_biz_id() {
     assert_eq!(known.len(), 2);
 }
 
-/// History H15 once more.
+/// History H15 again.
 #[tokio::test]
 async fn a_direct_batch_comes_behind_what_waits_in_the_inbox() {
     let mut stream = Stream::new(1).await;

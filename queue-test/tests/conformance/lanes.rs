@@ -1,4 +1,4 @@
-//! Lanes: how a producer learns whether a batch without an answer was committed.
+//! Lanes: how a producer learns whether a batch without a reply was committed.
 
 use std::time::Duration;
 
@@ -74,13 +74,13 @@ async fn a_lane_that_lost_its_row_gets_it_back_and_its_batch_is_stored() {
     send(conn, &topic, 2, lane, 2).await.unwrap();
     assert_eq!(lane::seq(conn, lane).await.unwrap(), Some(2));
     assert_eq!(depth(conn, topic.id).await.unwrap().unsettled, 3);
-    // In doubt, it is no more found out.
+    // Once the lane is closed, a batch in doubt stays in doubt.
     lane::close(conn, lane).await.unwrap();
     assert_eq!(lane::fence(conn, lane, 2).await.unwrap(), Fenced::Gone);
 }
 
-/// The question is asked while the old connection's commit may be under way still: the answer
-/// waits for it.
+/// The query runs while the old connection's commit may still be in flight: it waits for that
+/// commit.
 #[tokio::test]
 async fn a_fence_waits_until_every_transaction_on_the_lane_has_ended() {
     for (end, fenced) in [("COMMIT", Fenced::Stored), ("ROLLBACK", Fenced::NotStored)] {
@@ -110,8 +110,8 @@ async fn a_batch_that_arrives_after_its_lane_was_fenced_is_refused_and_may_be_as
     assert_eq!(depth(conn, topic.id).await.unwrap().unsettled, 0);
 }
 
-/// The whole of it, as the producer uses it: the batch and the lane are committed together, so the
-/// lane tells after a lost reply whether the messages are there.
+/// The whole sequence, as the producer uses it: the batch and the lane are committed together, so
+/// after a lost reply the lane shows whether the messages are there.
 #[tokio::test]
 async fn after_a_lost_reply_the_lane_tells_whether_the_batch_was_committed() {
     let mut scene = Scene::new().await;

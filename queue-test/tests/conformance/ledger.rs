@@ -1,4 +1,4 @@
-//! The ledger: which biz ids enter it, and for how long.
+//! The ledger: which biz ids it records, and for how long.
 
 use std::time::Duration;
 
@@ -63,7 +63,7 @@ async fn what_is_acked_enters_the_ledger_and_nothing_else_does() {
     }
 }
 
-/// A settle that the fence refuses in part enters only what it has settled.
+/// A settle that the fence refuses in part records only what it has settled.
 #[tokio::test]
 async fn a_fenced_ack_enters_nothing() {
     for on_done in [OnDone::Delete, OnDone::Keep(HOUR)] {
@@ -125,7 +125,7 @@ async fn the_ledger_is_asked_by_topic_and_pruned_piece_by_piece() {
     assert_eq!(found.len(), 400);
 }
 
-/// What the handlers of the simulation leave behind, on a real server.
+/// On a real server, what the simulation's handlers leave behind.
 #[tokio::test]
 async fn a_message_that_is_entered_by_itself_is_entered_once() {
     let mut scene = Scene::with(&settings(OnDone::Delete)).await;

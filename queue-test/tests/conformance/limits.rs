@@ -1,4 +1,4 @@
-//! Topics whose claims are bounded: by number, by number of a key, by a rate.
+//! Topics with limited claims: by number, by number per key, by rate.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -26,7 +26,7 @@ async fn scene(limits: Limits) -> Scene {
     Scene::with(&TopicSettings { limits, ..TopicSettings::default() }).await
 }
 
-/// Enqueues a message of each of these keys, whose body is its key; `-` has none.
+/// Enqueues one message for each of these keys, with the key as its body; `-` has no key.
 async fn enqueue_keys(scene: &mut Scene, keys: &[&str]) {
     let message = |key: &&str| match *key {
         "-" => NewMessage::new("-"),
@@ -57,7 +57,7 @@ async fn so_many_messages_of_a_topic_are_claimed_at_a_time_over_all_workers() {
     assert!(none.deliveries.is_empty() && none.more_later);
     ack(&a, &first[..1]).await;
     assert_eq!(claim(&b, &topic, 5).await.len(), 1);
-    // Whatever ends a claim frees it: an ack, a retry, a release.
+    // Every end of a claim frees it: an ack, a retry, a release.
     let again = Settlement::Retry { delay: Duration::from_secs(3600), error: "no".to_owned() };
     settle(&a, all(&first[1..], &again)).await;
     settle(&b, second.iter().map(Settled::release).collect()).await;
@@ -117,7 +117,7 @@ async fn a_suspect_is_claimed_within_the_limits_and_before_others_of_its_key() {
     let first = "UPDATE queue_message SET priority = 105 WHERE ordering_key = 'a' LIMIT 1";
     scene.sql(first).await;
     let (one, two) = (scene.worker().await, scene.worker().await);
-    // One of two is kept for it, and so is its key.
+    // One place of two is kept for it, and so is its key.
     let claimed = one.claim(topic.id, 10).await.unwrap();
     assert_eq!(bodies(&claimed.deliveries), ["b"]);
     assert!(claimed.suspect_waits);
@@ -129,7 +129,7 @@ async fn a_suspect_is_claimed_within_the_limits_and_before_others_of_its_key() {
     assert_eq!(bodies(&claim(&one, &topic, 10).await), ["c"], "the key is taken");
     ack(&two, &suspect).await;
     assert_eq!(bodies(&claim(&one, &topic, 10).await), ["a"]);
-    // A suspect whose key is taken waits.
+    // A suspect whose key is full waits.
     enqueue_keys(&mut scene, &["a"]).await;
     scene.sql("UPDATE queue_message SET priority = 105 WHERE worker_id = 0").await;
     assert!(two.claim_suspect(topic.id).await.unwrap().deliveries.is_empty());
@@ -148,7 +148,7 @@ async fn a_key_with_a_long_backlog_holds_up_no_other() {
     assert!(claim(&worker, &topic, 10).await.is_empty());
     ack(&worker, &first).await;
     assert_eq!(bodies(&claim(&worker, &topic, 10).await), ["a"]);
-    // What comes late and before is found, too.
+    // A late message that sorts first is found, too.
     let urgent = NewMessage::new("d").with_key("d").with_priority(Priority::FIRST);
     enqueue_to(&mut scene.conn, &topic, &[urgent]).await.unwrap();
     until("it is claimed", async || bodies(&claim(&worker, &topic, 10).await) == ["d"]).await;
@@ -167,7 +167,7 @@ async fn what_lies_before_the_messages_that_are_claimed_has_its_turn() {
     assert_eq!(bodies(&first), ["a"]);
     assert_eq!(bodies(&claim(&worker, &topic, 1).await), ["k0"]);
     ack(&worker, &first).await;
-    // There is always something behind, and still the next of the key comes.
+    // There is always a message behind, and the next one of the key still comes.
     until("the key's next is claimed", async || {
         let got = claim(&worker, &topic, 1).await;
         ack(&worker, &got).await;
@@ -208,7 +208,7 @@ async fn a_rate_lets_so_many_through_at_once_and_then_so_many_in_a_time() {
         got >= 40
     })
     .await;
-    // However slow the machine is: never more than the bucket and what has run into it since.
+    // On a machine of any speed: never more than the bucket and its refill since then.
     let now = scene.number("SELECT CAST(UNIX_TIMESTAMP(NOW(6)) * 1000 AS SIGNED)").await;
     let most = 20 + (now - begun) / 100 + 1;
     assert!(got as i64 <= most, "{got} of {most}");
@@ -232,7 +232,7 @@ async fn a_limit_can_be_set_and_lifted_while_workers_run() {
         let life = worker.life();
         until("the worker hears of it", async || life.borrow().pulse.limits(topic.id) == limits)
             .await;
-        // What was claimed before is not counted.
+        // Earlier claims are not counted.
         let expected = if limits.is_off() { 5 } else { 1 };
         assert_eq!(claim(&worker, &topic, 9).await.len(), expected);
     }

@@ -1,6 +1,6 @@
 //! Which rows a statement locks: its own and no other, whatever the table's size and the rows'
-//! pattern. A statement that waits for a row of somebody else's waits for that one's disk, or for
-//! a person's open transaction.
+//! pattern. A statement that waits for another transaction's row waits for that one's disk, or for
+//! a user's open transaction.
 
 use diesel_async::SimpleAsyncConnection;
 use rowmq_core::model::{ClaimNo, DeadCause, OnDone, RowId, WorkerId};
@@ -14,10 +14,10 @@ use rowmq_core::{AsyncMysqlConnection, Error, Fault, Moment, Priority};
 use crate::inspect::rows_read;
 use crate::scene::{STRATEGIES, Scene, bodies, claim_n, numbers};
 
-/// Sizes of the table, from one in which every plan looks cheap.
+/// Sizes of the table, from one at which every plan looks cheap.
 const SIZES: [usize; 5] = [2, 3, 5, 9, 40];
 
-/// Patterns of own rows among `n`.
+/// Returns patterns of own rows among `n`.
 fn patterns(n: usize) -> Vec<(&'static str, Vec<usize>)> {
     vec![
         ("the first", vec![0]),
@@ -32,7 +32,7 @@ fn patterns(n: usize) -> Vec<(&'static str, Vec<usize>)> {
     ]
 }
 
-/// Statements of a transaction, and how many rows they should have touched.
+/// Runs the statements of a transaction; returns how many rows they touched.
 async fn statements(conn: &mut AsyncMysqlConnection, own: &ClaimedRows, what: &str) -> usize {
     let step = async |conn: &mut AsyncMysqlConnection| -> Result<usize, Error> {
         let zero = std::time::Duration::ZERO;
@@ -208,9 +208,9 @@ async fn forgetting_a_claim_waits_for_no_other() {
     }
 }
 
-/// Enqueueing within a transaction of one's own is the point of the whole thing, and such a
-/// transaction may take its time: its row, and the place after the last row, hold up nobody but a
-/// claimer by `update-limit` on MariaDB.
+/// Enqueueing within the caller's own transaction is the purpose of the queue, and such a
+/// transaction may take its time: its row, and the place after the last row, delay only a claimer
+/// by `update-limit` on MariaDB.
 #[tokio::test]
 async fn an_open_transaction_of_a_producer_holds_up_no_claim() {
     for strategy in STRATEGIES {
@@ -245,7 +245,7 @@ async fn an_open_transaction_of_a_producer_holds_up_no_claim() {
     }
 }
 
-/// Long lists come in pieces; on MariaDB a list of a thousand becomes a join that reads everything.
+/// Long lists are split; on MariaDB a list of a thousand becomes a join that reads everything.
 #[tokio::test]
 async fn settling_every_other_row_of_many_reads_about_as_many_rows() {
     let mut scene = Scene::new().await;
@@ -266,7 +266,7 @@ async fn settling_every_other_row_of_many_reads_about_as_many_rows() {
         let before = rows_read(&mut scene.conn).await;
         assert_eq!(statements(&mut scene.conn, &claimed, what).await, 1500, "{what}");
         let read = rows_read(&mut scene.conn).await - before;
-        // Found once to copy and once to delete, and the next one looked at each time.
+        // Read once to copy and once to delete, with one look at the next row each time.
         assert!(read <= 4 * 1500 + 100, "{what}: {read} rows read");
         scene.sql("ROLLBACK").await;
     }
@@ -278,7 +278,7 @@ async fn ids(scene: &mut Scene, table: &str) -> Vec<RowId> {
     ids.split(',').map(|id| RowId(id.parse().unwrap())).collect()
 }
 
-/// Due messages straight into the table of the scheduled.
+/// Inserts due messages directly into the table of scheduled messages.
 async fn schedule(scene: &mut Scene, n: usize) {
     for _ in 0..n {
         scene

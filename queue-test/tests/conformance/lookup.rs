@@ -1,4 +1,4 @@
-//! The lookup of searchable topics: that it has every message, with the row that the message has.
+//! The lookup of searchable topics: it contains every message, with the message's actual row.
 
 use std::time::Duration;
 
@@ -23,7 +23,8 @@ use crate::scene::{Scene, claim_n, retry, settle};
 const DAY: Duration = Duration::from_secs(86_400);
 
 impl Scene {
-    /// Messages that the lookup does not have, and entries whose row is not the message's.
+    /// Counts the messages that the lookup lacks, and the entries that name another row than the
+    /// message's.
     async fn astray(&mut self) -> (i64, i64) {
         let missing = "SELECT (SELECT COUNT(*) FROM queue_message m LEFT JOIN queue_lookup l \
              ON l.topic_id = m.topic_id AND l.msg_id = m.msg_id AND l.row_id = m.id \
@@ -47,7 +48,7 @@ fn mixed(n: usize) -> Vec<NewMessage> {
 }
 
 /// By the library, by lanes, by SQL and by a schedule, all at once: each asks the server which ids
-/// its rows were given, while others are given theirs.
+/// its rows got, while others get theirs.
 #[tokio::test]
 async fn every_way_to_enqueue_enters_the_row_that_the_message_has() {
     let mut scene = Scene::with(&searchable()).await;
@@ -121,7 +122,7 @@ async fn moves_of_many_among_others_enter_the_new_rows() {
             .collect();
         settle(&worker, settled).await;
         scene.sql("UPDATE queue_scheduled SET due_at = UTC_TIMESTAMP(6) - INTERVAL 1 SECOND").await;
-        // Two promoters, and somebody who enqueues meanwhile.
+        // Two promoters, and a producer that enqueues at the same time.
         let (mut a, mut b, mut c) =
             (scene.db.connect().await, scene.db.connect().await, scene.db.connect().await);
         let promoting = async |conn: &mut _| while promote(conn, 90).await > 0 {};
@@ -145,7 +146,7 @@ async fn topics_that_are_not_searchable_enter_nothing() {
     scene.sql("UPDATE queue_scheduled SET due_at = UTC_TIMESTAMP(6)").await;
     assert!(promote(&mut scene.conn, 100).await > 0);
     assert_eq!(scene.number("SELECT COUNT(*) FROM queue_lookup").await, 0);
-    // Switched on, messages are entered as they are moved.
+    // Once it is switched on, messages are entered as they are moved.
     let name = scene.topic.name.clone();
     topic::set(&mut scene.conn, &name, &searchable()).await.unwrap();
     let worker = scene.worker().await;
@@ -156,7 +157,7 @@ async fn topics_that_are_not_searchable_enter_nothing() {
     assert_eq!(scene.number("SELECT COUNT(*) FROM queue_lookup").await, 5);
 }
 
-/// An id that is sent again is entered anew, and no gap is locked by a caller's transaction.
+/// An id that is sent again is entered again, and no caller's transaction locks a gap.
 #[tokio::test]
 async fn an_id_that_comes_again_is_the_last_one() {
     let mut scene = Scene::with(&searchable()).await;
@@ -190,7 +191,7 @@ async fn an_entry_goes_when_its_time_is_over_and_its_message_is_nowhere() {
         |which: &[usize]| -> Vec<MsgId> { which.iter().map(|at| sent[*at].msg_id).collect() };
     let aged = lookup::aged(conn, id, none, None, 10).await.unwrap();
     assert_eq!((aged.ended.clone(), aged.next), (ended(&[0, 2]), None));
-    // Stretch by stretch, the same.
+    // The same, stretch by stretch.
     let (mut from, mut found, mut rounds) = (None, Vec::new(), 0);
     loop {
         let some = lookup::aged(conn, id, none, from, 2).await.unwrap();

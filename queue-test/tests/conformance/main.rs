@@ -1,7 +1,7 @@
-//! The conformance suite: what the queue promises, shown on a real server. It runs on MariaDB and
-//! on MySQL alike (`ROWMQ_URL` says where), against the public interface of `rowmq_core` only.
+//! The conformance suite: the queue's promises, checked on a real server. It runs on MariaDB and on
+//! MySQL alike (`ROWMQ_URL` says where), against the public interface of `rowmq_core` only.
 //!
-//! A test that shows one of the known broken histories, or a defect of the documents the project
+//! A test that covers one of the known broken histories, or a defect of the documents the project
 //! grew from, names it in its doc comment: `H1`, `S1`.
 
 #![allow(

@@ -1,4 +1,4 @@
-//! H24: a row below the low-water mark of a worker is found again, whatever brought it there.
+//! H24: a row below a worker's low-water mark is found again, whatever brought it there.
 
 use std::time::Duration;
 
@@ -17,7 +17,8 @@ use rowmq_test::until;
 use crate::rescue::{claims_of, crash, take};
 use crate::scene::{STRATEGIES, Scene, all, bodies, claim_n, numbers, retry, settle};
 
-/// A worker whose mark lies beyond the ten rows of the topic, all of them claimed by another.
+/// Returns a worker whose mark lies beyond the topic's ten rows, and the worker that has claimed
+/// them all.
 async fn beyond(strategy: ClaimStrategy) -> (Scene, Worker, Worker) {
     let mut scene = Scene::new().await;
     scene.enqueue(10).await;
@@ -43,7 +44,7 @@ async fn a_released_row_below_the_mark_is_found() {
     }
 }
 
-/// A release of one row that the worker holds.
+/// Builds the release of one row that the worker holds.
 async fn claim_row(scene: &mut Scene, holder: &Worker, row: u64) -> rowmq_core::worker::Settled {
     let claims = claims_of(&mut scene.conn, holder.id()).await;
     rowmq_core::worker::Settled {
@@ -93,7 +94,7 @@ async fn promoted_rows_are_found_though_others_with_higher_ids_were_claimed_mean
         let worker = scene.worker_by(strategy).await;
         let got = claim_n(&worker, scene.topic.id, 2).await;
         settle(&worker, all(&got, &retry(Duration::ZERO))).await;
-        // The promoted rows have their ids, and their transaction is open still.
+        // The promoted rows have their ids, and their transaction is still open.
         let mut promoter = scene.db.connect().await;
         promoter.batch_execute("BEGIN").await.unwrap();
         let due = store::scheduled::lock_due(&mut promoter, Reach::All, 10).await.unwrap();
@@ -139,7 +140,7 @@ async fn a_row_that_commits_late_is_found_under_load() {
         claim_n(&worker, scene.topic.id, 10).await;
         late.batch_execute("COMMIT").await.unwrap();
         until("the late row is found", async || {
-            // There is always something to claim beyond the mark.
+            // There is always a message to claim beyond the mark.
             scene.enqueue(2).await;
             let got = claim_n(&worker, scene.topic.id, 1).await;
             settle(&worker, all(&got, &Settlement::Ack)).await;
@@ -149,8 +150,8 @@ async fn a_row_that_commits_late_is_found_under_load() {
     }
 }
 
-/// A worker that is far behind the others skips what they have claimed; what becomes ready in there
-/// is found all the same.
+/// A worker that is far behind the others skips what they have claimed; rows that become ready
+/// there are found nevertheless.
 #[tokio::test]
 async fn a_row_released_behind_the_frontier_of_all_claims_is_found() {
     for strategy in STRATEGIES {
@@ -189,7 +190,7 @@ async fn the_mark_of_one_priority_hides_no_row_of_another() {
             let message = NewMessage::new("early").with_priority(priority);
             enqueue(&mut scene.conn, &scene.topic.name, &message).await.unwrap();
         }
-        // Marks are up in all ten priorities; the late rows lie just below each.
+        // All ten priorities have their marks up; the late rows lie just below each.
         for _ in 0..10 {
             claim_n(&worker, scene.topic.id, 1).await;
         }
@@ -230,7 +231,7 @@ async fn a_session_can_hold_two_offices_and_nobody_else_gets_them_until_it_ends(
     for office in [Office::Janitor, Office::Sweeper] {
         assert!(!is_held(&mut scene.conn, office).await.unwrap());
         assert!(take_office(&mut holder, office).await.unwrap());
-        // Asking again does not stack the lock.
+        // Taking it again does not stack the lock.
         assert!(take_office(&mut holder, office).await.unwrap());
     }
     for office in [Office::Janitor, Office::Sweeper] {

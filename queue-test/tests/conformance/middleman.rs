@@ -1,4 +1,4 @@
-//! Servers and proxies that do not keep to what the queue stands on.
+//! Servers and proxies that break the queue's assumptions.
 
 use rowmq_core::connection::ServerUrl;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -10,22 +10,22 @@ const COM_STMT_PREPARE: u8 = 0x16;
 
 const SKIP_LOCKED: &[u8] = b" SKIP LOCKED";
 
-/// What stands between a client and its server.
+/// What sits between a client and its server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Middleman {
-    /// Gives every statement outside a transaction to the other one of two server connections, as
-    /// a proxy that multiplexes may.
+    /// Sends every statement outside a transaction to the other one of two server connections, as a
+    /// multiplexing proxy may.
     Reassigns,
-    /// Greets with a connection id of its own, as a proxy that speaks the protocol itself, and
-    /// leaves the rest as it is.
+    /// Greets with its own connection id, as a proxy that speaks the protocol itself does, and
+    /// leaves the rest unchanged.
     GreetsItself,
-    /// Takes SKIP LOCKED out of every statement, as a server does that reads over it.
+    /// Removes SKIP LOCKED from every statement, as a server does that ignores it.
     IgnoresSkipLocked,
 }
 
 impl Middleman {
-    /// Stands between, until the test's runtime ends. `account` has no password: what answers the
-    /// challenge of one server connection must do for the other as well.
+    /// Forwards until the test's runtime ends. `account` has no password: the reply to one server
+    /// connection's challenge must be valid for the other as well.
     pub(crate) async fn start(self, account: &ServerUrl) -> ServerUrl {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
@@ -45,7 +45,7 @@ impl Middleman {
         let [(mut from_a, mut to_a), (mut from_b, mut to_b)] = servers.map(TcpStream::into_split);
         let mut greeting = packet(&mut from_a).await?;
         if self == Self::GreetsItself {
-            // The id stands behind the version of the protocol and that of the server.
+            // The id follows the protocol's version and the server's.
             let version_end = greeting[5..].iter().position(|byte| *byte == 0)?;
             greeting[5 + version_end + 1] ^= 0x55;
         }
@@ -57,7 +57,7 @@ impl Middleman {
         to_client.write_all(&welcome).await.ok()?;
         tokio::join!(
             self.forward(from_client, [to_a, to_b]),
-            // Only one of them is asked at a time.
+            // Only one of them gets statements at a time.
             answer(from_a, from_b, to_client),
         );
         Some(())
@@ -104,7 +104,7 @@ async fn connect(server: &str) -> TcpStream {
     stream
 }
 
-/// The server's OK. Whatever comes before it is of no interest without a password.
+/// Returns the server's OK. Without a password, anything before it is of no interest.
 async fn log_in(
     from: &mut OwnedReadHalf,
     to: &mut OwnedWriteHalf,
@@ -135,7 +135,7 @@ async fn answer(mut a: OwnedReadHalf, mut b: OwnedReadHalf, mut client: OwnedWri
     }
 }
 
-/// One packet with its head; `None` at the end.
+/// Reads one packet with its header; `None` at the end.
 async fn packet(from: &mut OwnedReadHalf) -> Option<Vec<u8>> {
     let mut packet = vec![0; 4];
     from.read_exact(&mut packet).await.ok()?;

@@ -1,5 +1,5 @@
-//! The model that the simulation plays its histories on does what the server does: random
-//! sequences of the store's statements, over three sessions, with the same outcome on both.
+//! The model that the simulation runs its histories on behaves like the server: random sequences of
+//! the store's statements, over three sessions, with the same outcome on both.
 
 use std::time::Duration;
 
@@ -38,9 +38,9 @@ enum Step {
     Commit,
     Rollback,
     Enqueue(u64, u8),
-    /// Locks up to so many ready rows, makes them its own and records the claim.
+    /// Locks up to this many ready rows, claims them and records the claim.
     Claim(u32),
-    /// Settles every second row, or all, of what a session claimed last, as its own or another's.
+    /// Settles every second row, or all, of a session's last claim, as that session or as another.
     Settle {
         kind: u8,
         of: usize,
@@ -60,16 +60,16 @@ enum Step {
     Publish(u64),
     /// Enqueues one message in the lane.
     Advance(u64),
-    /// Finds out what became of the lane's batch after this one.
+    /// Finds out the outcome of the lane's batch after this one.
     Fence(u64),
     Beat(u64),
     Adopt(u64),
     DeclareDead(u64),
-    /// Cancels the first of what a session claimed last, if it waits for its time by now.
+    /// Cancels the first message of a session's last claim, if it waits for its time by now.
     CancelWaiting(usize),
-    /// Looks whether the same is to be had in its row.
+    /// Checks whether the same message can be locked in its row.
     LockToCancel(usize),
-    /// Saves its checkpoint, as its own or another's.
+    /// Saves its checkpoint, as that session or as another.
     Save {
         of: usize,
         as_own: bool,
@@ -110,7 +110,7 @@ fn step(rng: &mut StdRng) -> Step {
     }
 }
 
-/// One of the two, and what its sessions hold.
+/// The server or the model, and what its sessions hold.
 struct Side<C> {
     conns: Vec<Option<C>>,
     held: Vec<(Fence, Vec<Delivery>)>,
@@ -125,7 +125,7 @@ fn instance(n: u64) -> Uuid {
 fn shown<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
     match result {
         Ok(value) => format!("{value:?}"),
-        // What the rows of a count are called differs by nothing.
+        // The name of the counted rows makes no difference.
         Err(Error::Counts { .. }) => "counts".to_owned(),
         Err(error) => format!("{:?}", error.fault()),
     }
@@ -152,7 +152,7 @@ impl<C: Connection> Side<C> {
         side
     }
 
-    /// Performs a step on a connection that is taken out meanwhile.
+    /// Performs a step on a connection that is taken out for it.
     async fn perform(&mut self, at: usize, step: &Step, messages: &[NewMessage]) -> (C, String)
     where
         C: 'static,
@@ -297,7 +297,7 @@ async fn perform(
             let worker = if *as_own { fence.worker } else { own.worker };
             let state = Checkpoint::new(worker.0.to_be_bytes());
             let saved = checkpoint::save(conn, worker, first, &state).await;
-            // The server does not count a row that stays as it is, the model does.
+            // The server does not count an unchanged row; the model does.
             shown(saved.map(|rows| rows > 0))
         }
         Step::ReadCheckpoint(of) => {
@@ -323,7 +323,7 @@ fn claimed(held: &(Fence, Vec<Delivery>), every: usize, own: Option<Fence>) -> O
     })
 }
 
-/// Performs a step; if it waits for a row, the others commit, and then it goes on.
+/// Performs a step; if it waits for a row, the others commit first.
 async fn take<C: Connection + 'static>(
     side: &mut Side<C>,
     at: usize,
@@ -449,7 +449,7 @@ async fn compare() {
     }
 }
 
-/// Dead letters of the topic are enqueued in another one from now on.
+/// Sends the topic's dead letters to another topic from now on.
 async fn lead_dead_letters(conn: &mut impl Connection) {
     let (name, dead) = (TopicName::new("t").unwrap(), TopicName::new("dead").unwrap());
     let mut settings = TopicSettings::default();
@@ -458,7 +458,7 @@ async fn lead_dead_letters(conn: &mut impl Connection) {
     store::topic::set(conn, &name, &settings).await.unwrap();
 }
 
-/// The messages of a step, the same for both.
+/// Returns the messages of a step, the same for both.
 fn messages(step: &Step, n: usize) -> Vec<NewMessage> {
     let (many, priority) = match step {
         Step::Enqueue(many, priority) => (many, priority),

@@ -14,7 +14,7 @@ use rowmq_core::{AsyncMysqlConnection, Error, Moment, NewMessage, Priority, enqu
 
 use crate::scene::{Scene, all, bodies, claim_n, numbers, retry, settle as settle_all};
 
-/// Makes ready what is due, as a promoter does; how many messages.
+/// Makes due messages ready, as a promoter does; returns how many.
 pub(crate) async fn promote(conn: &mut AsyncMysqlConnection, limit: u32) -> usize {
     let moved = transaction(conn, "promote", async |conn| {
         let due = scheduled::lock_due(conn, Reach::All, limit).await?;
@@ -33,7 +33,8 @@ fn rows(due: &[Due]) -> RowSet {
 }
 
 impl Scene {
-    /// Schedules `n` messages that are due `delay` from now; their ids among the scheduled.
+    /// Schedules `n` messages that are due `delay` from now; returns their ids in the scheduled
+    /// table.
     async fn schedule(&mut self, n: usize, delay: Duration) {
         self.enqueue(n).await;
         let worker = self.worker().await;
@@ -46,7 +47,7 @@ impl Scene {
     }
 }
 
-/// H1: two promoters, step by step: the second one sees nothing of what the first has locked.
+/// H1: two promoters, step by step: the second does not see what the first has locked.
 #[tokio::test]
 async fn two_promoters_move_each_due_message_once() {
     let mut scene = Scene::new().await;
@@ -58,7 +59,7 @@ async fn two_promoters_move_each_due_message_once() {
     assert_eq!(due_a.len(), 2);
     assert_eq!(scheduled::lock_due(&mut b, Reach::All, 10).await.unwrap(), []);
     scheduled::promote(&mut a, &rows(&due_a)).await.unwrap();
-    // The rows are moved and not committed.
+    // The rows are moved but not committed.
     assert_eq!(scheduled::lock_due(&mut b, Reach::All, 10).await.unwrap(), []);
     b.batch_execute("COMMIT").await.unwrap();
     a.batch_execute("COMMIT").await.unwrap();
@@ -66,7 +67,7 @@ async fn two_promoters_move_each_due_message_once() {
     assert_eq!(promote(&mut b, 10).await, 0);
 }
 
-/// H1, each with a share: neither waits for the other, in a table of four rows as in a large one.
+/// H1, each with a share: neither waits for the other, in a table of four rows and in a large one.
 #[tokio::test]
 async fn two_promoters_with_a_share_each_do_not_wait_for_each_other() {
     for large in [0, 2000] {
@@ -79,7 +80,7 @@ async fn two_promoters_with_a_share_each_do_not_wait_for_each_other() {
         let due_a = scheduled::lock_due(&mut a, Reach::All, 2).await.unwrap();
         let due_b = scheduled::lock_due(&mut b, Reach::All, 2).await.unwrap();
         assert_eq!((due_a.len(), due_b.len()), (2, 2));
-        // B's rows come first, then A's, each under the other's open transaction.
+        // B promotes its rows first, then A, each while the other's transaction is open.
         scheduled::promote(&mut b, &rows(&due_b)).await.unwrap();
         scheduled::promote(&mut a, &rows(&due_a)).await.unwrap();
         a.batch_execute("COMMIT").await.unwrap();
@@ -89,7 +90,7 @@ async fn two_promoters_with_a_share_each_do_not_wait_for_each_other() {
     }
 }
 
-/// H1, alternating rows: the lists interleave, and still neither waits.
+/// H1, alternating rows: the lists interleave, and still neither promoter waits.
 #[tokio::test]
 async fn promoters_with_interleaved_rows_do_not_wait_for_each_other() {
     let mut scene = Scene::new().await;
@@ -230,7 +231,7 @@ async fn many_promoters_at_once_move_everything_once() {
         }
     });
     let mut moved: usize = join_all(promoters).await.into_iter().sum();
-    // One that found everything locked may have ended early; the rest is due still.
+    // A promoter that found everything locked may have ended early; the rest is still due.
     moved += promote(&mut scene.conn, 1000).await;
     assert_eq!(moved, 500);
     assert_eq!((scene.scheduled().await, scene.hot().await.0), (0, 500));

@@ -1,4 +1,4 @@
-//! The proxy that the other tests break connections with does what it says.
+//! The proxy with which the other tests break connections does what it says.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use rowmq_test::until;
 
 use crate::scene::{Scene, threads};
 
-/// Short: it is waited for.
+/// Short: the test waits for it.
 const DEADLINE: Duration = Duration::from_secs(1);
 
 #[tokio::test]
@@ -94,7 +94,7 @@ async fn a_slow_network_delays_and_loses_nothing() {
         .unwrap();
     assert_eq!(scene.hot().await.0, 1);
     proxy.delay(DEADLINE);
-    // What is asked right after an answer counts as under way beside it.
+    // A statement sent right after a reply also counts as in flight.
     until("a call misses its deadline", async || {
         let late = hasty.call("test", async |conn| connection_ids(conn).await).await;
         matches!(late, Err(Error::Deadline { .. }))

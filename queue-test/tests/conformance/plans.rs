@@ -1,5 +1,5 @@
-//! H13: the plans of the statements that run all the time, on both servers, asked for the very
-//! statements with the very values that a worker, a rescue and a promotion sent.
+//! H13: the plans of the statements that run all the time, on both servers. EXPLAIN gets the same
+//! statements with the same values that a worker, a rescue and a promotion sent.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ use crate::wire::{Recorder, Run};
 
 const ROWS: usize = 20_000;
 
-/// The tables that grow, by the aliases the statements give them, and the keys they are read by.
+/// The tables that grow, by the aliases in the statements, and the keys that reads of them use.
 const KEYS: Keys = &[
     ("queue_message", &["PRIMARY", "queue_message_id"]),
     ("m", &["PRIMARY", "queue_message_id"]),
@@ -68,8 +68,7 @@ const KEYS: Keys = &[
     ("d", &["PRIMARY", "queue_dead_msg"]),
 ];
 
-/// The tables that grow, by the aliases that statements give them, and the keys that they may be
-/// read by.
+/// The tables that grow, by the aliases in the statements, and the keys that reads of them may use.
 pub(crate) type Keys = &'static [(&'static str, &'static [&'static str])];
 
 /// One row of a plan.
@@ -102,12 +101,12 @@ async fn plan(conn: &mut Conn, run: &Run) -> Vec<Step> {
         .collect()
 }
 
-/// What is wrong with a plan.
+/// Returns what is wrong with a plan.
 fn faults(run: &Run, steps: &[Step], keys: Keys, may_sort: fn(&str) -> bool) -> Vec<String> {
     let mut faults = Vec::new();
     for step in steps {
         let Some((_, keys)) = keys.iter().find(|(table, _)| *table == step.table) else { continue };
-        // The table that an INSERT … SELECT writes to is not read.
+        // An INSERT … SELECT does not read the table that it writes to.
         let written = step.kind == "INSERT";
         let by_key =
             keys.contains(&step.key.as_str()) && !matches!(step.access.as_str(), "ALL" | "index");
@@ -121,7 +120,8 @@ fn faults(run: &Run, steps: &[Step], keys: Keys, may_sort: fn(&str) -> bool) -> 
     faults.into_iter().map(|fault| format!("{fault}\n    {}\n    {steps:?}", run.sql)).collect()
 }
 
-/// What is wrong with the plans of what was recorded, and how many statements were explained.
+/// Returns what is wrong with the recorded statements' plans, and how many statements were
+/// explained.
 pub(crate) async fn wrong_plans(
     url: &ServerUrl,
     recorder: &Recorder,
@@ -149,14 +149,14 @@ fn sorts(step: &Step) -> bool {
     step.extra.contains("filesort") || step.extra.contains("temporary")
 }
 
-/// A promotion puts the batch it has locked, at most 512 rows, in order of their due time; a rescue
-/// that isolates rows, and giving a message another time, change the key, so the rows' keys are
-/// noted first, and so are those of an UPDATE with a LIMIT. The newest dead letters are read in the
-/// order of their key, and then grouped. Nothing else sorts or stores anything aside.
+/// A promotion sorts the batch it has locked, at most 512 rows, by due time. A rescue that isolates
+/// rows, and a change of a message's time, change the key, so they note the rows' keys first; so
+/// does an UPDATE with a LIMIT. The newest dead letters are read in the order of their key, and
+/// then grouped. No other statement sorts or stores anything in a temporary table.
 fn may_sort(sql: &str) -> bool {
     let moves_back = sql.starts_with("INSERT INTO queue_message")
         && (sql.contains("queue_scheduled") || sql.contains("queue_dead"));
-    // From the hot table into itself: the rows are set aside on their way.
+    // From the hot table into itself: the server buffers the rows on their way.
     let moves_on =
         sql.starts_with("INSERT INTO queue_message") && sql.contains("CASE WHEN headers");
     let groups = sql.starts_with("SELECT cause, error, COUNT(*)");
@@ -168,7 +168,7 @@ fn may_sort(sql: &str) -> bool {
         || (sql.starts_with("UPDATE queue_message") && sql.contains("priority = ?, suspicions"))
 }
 
-/// Does everything that is done all the time, through the recorder.
+/// Runs everything that runs all the time, through the recorder.
 async fn do_everything(scene: &mut Scene, recorder: &Recorder, strategy: ClaimStrategy) {
     let worker = scene.worker_with(|options| {
         options.url = recorder.url().clone();
@@ -193,12 +193,12 @@ async fn do_everything(scene: &mut Scene, recorder: &Recorder, strategy: ClaimSt
         settle(&worker, all(&got[..1], &end)).await;
         settle(&worker, all(&got[1..10], &end)).await;
         settle(&worker, all(got[10..].iter().step_by(2), &end)).await;
-        // Partly taken back, so that the rest is locked first.
+        // Partly taken back, so that the worker locks the rest first.
         let taken = format!("UPDATE queue_message SET worker_id = 0 WHERE id = {}", got[13].row);
         scene.sql(&taken).await;
         worker.settle(all(got[11..].iter().step_by(2), &end)).await.unwrap();
     }
-    // To another topic: this one, which no setting allows, and no statement minds.
+    // To another topic: in fact this one, which no setting allows, but no statement checks.
     scene.sql("UPDATE queue_topic SET dead_letter_topic_id = id").await;
     let dead = Settlement::DeadLetter { cause: DeadCause::Handler, error: String::new() };
     let got = claim_n(&worker, topic, 30).await;
@@ -232,7 +232,7 @@ async fn do_everything(scene: &mut Scene, recorder: &Recorder, strategy: ClaimSt
     sweep(scene, recorder, worker.id()).await;
 }
 
-/// Does what a janitor and a producer do all the time, through the recorder.
+/// Runs what a janitor and a producer run all the time, through the recorder.
 async fn sweep(scene: &mut Scene, recorder: &Recorder, worker: WorkerId) {
     let mut conn = connect(recorder.url(), SessionKind::Plain).await.unwrap();
     let start = Fence { worker: WorkerId(0), claim_no: ClaimNo(0) };
@@ -310,7 +310,7 @@ async fn measure(conn: &mut AsyncMysqlConnection, topic: TopicId) {
     backlog::sizes(conn, topic, &[(5, first); 16]).await.unwrap();
 }
 
-/// Finds messages by all that they can be found by, follows some, and prunes the lookup.
+/// Finds messages by every filter there is, follows some, and prunes the lookup.
 async fn look_up(scene: &mut Scene, recorder: &Recorder) {
     let deadline = Duration::from_secs(60);
     let mut session = Session::open(recorder.url(), SessionKind::Plain, deadline).await.unwrap();
@@ -348,7 +348,7 @@ async fn look_up(scene: &mut Scene, recorder: &Recorder) {
     }
 }
 
-/// Sends messages again, with ids and keys that are there.
+/// Sends messages again, with ids and keys that already exist.
 async fn once(conn: &mut AsyncMysqlConnection, topic: &Topic) {
     let window = Some(Duration::from_secs(60));
     let settings =
@@ -378,7 +378,7 @@ async fn once(conn: &mut AsyncMysqlConnection, topic: &Topic) {
     assert!(!transaction(conn, "send", send).await.unwrap()[0].is_stored());
 }
 
-/// Looks at dead letters, and puts some back: one, a range, and a list.
+/// Lists dead letters, and redrives some: one, a range, and a list.
 async fn redrive(conn: &mut AsyncMysqlConnection, topic: TopicId) {
     let filter = DeadFilter { error: Some("no".to_owned()), ..DeadFilter::default() };
     dead::errors(conn, topic, 10).await.unwrap();
@@ -402,7 +402,7 @@ async fn redrive(conn: &mut AsyncMysqlConnection, topic: TopicId) {
     dead::purge(conn, &window.wanted.into_iter().take(20).collect()).await.unwrap();
 }
 
-/// Fills the other tables, so that reading all of them would show.
+/// Fills the other tables, so that a full scan of them would show.
 pub(crate) async fn fill(scene: &mut Scene) {
     scene.enqueue(ROWS).await;
     let columns = "topic_id, priority, msg_id, delivery_no, failures, crashes, suspicions, \

@@ -1,4 +1,4 @@
-//! Sessions that only read, for pages that many people leave open.
+//! Read-only sessions, for pages that many users leave open.
 
 use std::time::Duration;
 

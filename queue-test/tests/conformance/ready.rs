@@ -1,4 +1,4 @@
-//! What a person does with ready messages, beside workers that claim them.
+//! What an operator does with ready messages, beside workers that claim them.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use rowmq_core::{Error, NewMessage, Priority, Unique, enqueue_to, ready, store};
 
 use crate::scene::{STRATEGIES, Scene, all, bodies, claim_n, numbers, settle};
 
-/// As one transaction, which unique keys need.
+/// Enqueues in one transaction, as unique keys require.
 async fn enqueue_in_one(scene: &mut Scene, messages: &[NewMessage]) {
     scene.sql("BEGIN").await;
     enqueue_to(&mut scene.conn, &scene.topic, messages).await.unwrap();
@@ -48,7 +48,7 @@ async fn messages_move_in_their_order_with_all_they_have() {
     worker.stop().await.unwrap();
 }
 
-/// Movers and claimers, by both strategies, over the same rows: each message ends once.
+/// Movers and claimers, with both strategies, over the same rows: each message ends once.
 #[tokio::test]
 async fn a_move_beside_claims_loses_and_doubles_nothing() {
     for strategy in STRATEGIES {
@@ -97,7 +97,7 @@ async fn a_move_that_is_cut_off_has_moved_nothing_of_its_last_piece() {
     let locked = store::ready::lock(&mut conn, of, (RowId(0), last), 3).await.unwrap();
     assert_eq!(locked.rows.len(), 3);
     store::ready::relocate(&mut conn, &locked, to.id).await.unwrap();
-    // Another one passes over what is locked here.
+    // Another move skips what is locked here.
     let mut other = scene.db.connect().await;
     other.batch_execute("BEGIN").await.unwrap();
     let rest = store::ready::lock(&mut other, of, (RowId(0), last), 10).await.unwrap();

@@ -19,15 +19,15 @@ use crate::scene::{
     text,
 };
 
-/// Before the first claim of all.
+/// Before the first claim.
 const START: Fence = Fence { worker: WorkerId(0), claim_no: ClaimNo(0) };
 
-/// The claims of a worker.
+/// Returns the claims of a worker.
 pub(crate) async fn claims_of(conn: &mut AsyncMysqlConnection, id: WorkerId) -> Vec<Claim> {
     claim::of_worker(conn, id, ClaimNo(0)).await.unwrap()
 }
 
-/// The claims whose workers are dead or have stopped, then those of unknown workers.
+/// Returns the claims whose workers are dead or have stopped, then those of unknown workers.
 async fn zombies(conn: &mut AsyncMysqlConnection, after: Fence, limit: u32) -> Vec<ZombieClaim> {
     let mut zombies = rescue::zombie_claims(conn, after, limit).await.unwrap();
     zombies.extend(rescue::orphan_claims(conn, after, limit).await.unwrap());
@@ -40,7 +40,7 @@ pub(crate) async fn take(conn: &mut AsyncMysqlConnection, claim: &Claim, why: Wh
     taken.await.unwrap()
 }
 
-/// Decides a worker's death and lets it end; the claims it leaves.
+/// Declares a worker dead and lets it end; returns the claims it leaves.
 pub(crate) async fn crash(conn: &mut AsyncMysqlConnection, crashed: Worker) -> Vec<Claim> {
     let id = crashed.id();
     until("its death is decided", async || {
@@ -133,7 +133,7 @@ async fn rows_that_were_held_together_are_suspected_and_at_the_second_crash_isol
         assert_eq!(crash_and_rescue(&mut scene, dying).await.freed, 3);
         assert_eq!(scene.text(charges).await, expected);
     }
-    // The ordinary claim leaves them alone; each is claimed by itself.
+    // The ordinary claim skips them; each is claimed alone.
     let worker = scene.worker().await;
     assert_eq!(bodies(&claim_n(&worker, scene.topic.id, 1).await), ["3"]);
     let suspect = claim_one_suspect(&worker, scene.topic.id).await;
@@ -141,7 +141,7 @@ async fn rows_that_were_held_together_are_suspected_and_at_the_second_crash_isol
 }
 
 /// H22: only a crash of a worker that held the message alone counts; after `max_crashes` of them
-/// it is dead-lettered, body and all, and its neighbours are not.
+/// the message is dead-lettered with its body, and its neighbours are not.
 #[tokio::test]
 async fn a_message_that_crashes_its_worker_alone_too_often_is_dead_lettered_with_its_body() {
     let mut scene = Scene::with(&TopicSettings { max_crashes: 3, ..Default::default() }).await;
@@ -200,8 +200,8 @@ async fn what_is_given_back_without_a_crash_is_charged_nothing() {
     }
 }
 
-/// A settle that is under way when the rescue comes wins or loses as a whole: its rows are left
-/// for the next sweep, and so is the claim.
+/// A settle that is in flight when the rescue comes wins or loses as a whole: its rows, and the
+/// claim, are left for the next sweep.
 #[tokio::test]
 async fn rows_that_a_settle_under_way_has_locked_are_left_for_the_next_sweep() {
     let mut scene = Scene::new().await;
@@ -228,7 +228,7 @@ async fn rows_that_a_settle_under_way_has_locked_are_left_for_the_next_sweep() {
     assert_eq!(scene.hot().await, (3, 0, 0));
 }
 
-/// H7: claims of unknown, dead and stopped workers are found; those of the living are not.
+/// H7: claims of unknown, dead and stopped workers are found; those of live workers are not.
 #[tokio::test]
 async fn claims_of_unknown_dead_and_stopped_workers_are_found_and_no_others() {
     let mut scene = Scene::new().await;
@@ -247,7 +247,7 @@ async fn claims_of_unknown_dead_and_stopped_workers_are_found_and_no_others() {
     let zombies = zombies(&mut scene.conn, START, 100).await;
     let found: Vec<_> = zombies.iter().map(|z| (z.claim.fence.worker, z.crashed)).collect();
     assert_eq!(found, [(ids[1], true), (ids[2], false), (ids[0], false)]);
-    // In steps, going on from the last one seen.
+    // In steps, each continuing from the last claim seen.
     let first = rescue::zombie_claims(&mut scene.conn, START, 1).await.unwrap();
     let rest = rescue::zombie_claims(&mut scene.conn, first[0].claim.fence, 9).await.unwrap();
     assert_eq!((first.as_slice(), rest.as_slice()), (&zombies[..1], &zombies[1..2]));
@@ -260,7 +260,7 @@ async fn claims_of_unknown_dead_and_stopped_workers_are_found_and_no_others() {
     assert_eq!(scene.hot().await, (4, 1, 1));
 }
 
-/// H7: a worker's row goes only when no claim of it is left, so that a late claim finds it.
+/// H7: a worker's row is removed only when it has no claim left, so that a late claim finds it.
 #[tokio::test]
 async fn a_worker_is_pruned_only_once_no_claim_of_it_is_left() {
     let mut scene = Scene::new().await;
@@ -280,7 +280,7 @@ async fn a_worker_is_pruned_only_once_no_claim_of_it_is_left() {
     assert!(worker::find(&mut scene.conn, alive.id()).await.unwrap().is_some());
 }
 
-/// H7: a claim that commits after its worker was pruned is found all the same.
+/// H7: a claim that commits after its worker was pruned is found nevertheless.
 #[tokio::test]
 async fn a_claim_that_commits_after_its_worker_is_gone_is_rescued() {
     let mut scene = Scene::new().await;
@@ -294,15 +294,15 @@ async fn a_claim_that_commits_after_its_worker_is_gone_is_rescued() {
     assert_eq!(scene.hot().await, (2, 0, 0));
 }
 
-/// Commits a claim of `n` rows under `fence` on a connection of its own: what a claim whose reply
-/// was lost leaves behind.
+/// Commits a claim of `n` rows under `fence` on its own connection: the state that a claim with a
+/// lost reply leaves behind.
 pub(crate) async fn strand_claim(scene: &mut Scene, fence: Fence, n: u32) {
     let mut conn = scene.db.connect().await;
     claim_uncommitted(&mut conn, scene, fence, n).await;
     conn.batch_execute("COMMIT").await.unwrap();
 }
 
-/// The same up to the COMMIT.
+/// Does the same up to the COMMIT.
 pub(crate) async fn claim_uncommitted(
     conn: &mut AsyncMysqlConnection,
     scene: &Scene,
@@ -325,7 +325,7 @@ pub(crate) async fn claim_uncommitted(
     claim::record(conn, fence, topic, priority, &rows).await.unwrap();
 }
 
-/// How long a claim is held decides the sweeper by its own clock: the server's may step.
+/// The sweeper decides by its own clock how long a claim has been held: the server's may step.
 #[tokio::test]
 async fn claims_of_topics_that_bound_their_runs_are_found_whatever_the_clock_says() {
     let settings =
@@ -379,9 +379,9 @@ async fn several_rescuers_at_once_free_each_row_once() {
         freed
     });
     let freed: usize = futures_util::future::join_all(rescuers).await.into_iter().sum();
-    // What one had locked the others passed over, and nobody freed twice.
+    // Each sweeper skipped what another had locked, and none freed a row twice.
     assert_eq!(freed, 200);
-    // Two that shared a claim each saw rows of it left; the next sweep forgets it.
+    // Two sweepers that shared a claim each saw rows of it left; the next sweep forgets it.
     for claim in &claims {
         let taken = take(&mut scene.conn, claim, Why::Crashed { rows_held: 200 }).await;
         assert_eq!(taken, TakenBack::default());
@@ -402,7 +402,7 @@ async fn a_rescue_publishes_the_lowest_row_it_made_ready() {
     assert_eq!(scene.text(floor).await, format!("{}/5/{}/1", scene.topic.id.0, got[1].row));
 }
 
-/// The connection of a claim is told to people and decides nothing.
+/// A claim's connection is information for operators and decides nothing.
 #[tokio::test]
 async fn a_claim_tells_which_connection_made_it() {
     let mut scene = Scene::new().await;

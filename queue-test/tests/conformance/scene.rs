@@ -1,5 +1,5 @@
-//! What the tests of every noun stand on: a database with one topic, workers, and the database's
-//! own answers to questions in SQL.
+//! The base of the tests of every noun: a database with one topic, workers, and the database's own
+//! answers to SQL queries.
 
 use std::time::{Duration, Instant};
 
@@ -11,11 +11,11 @@ use rowmq_core::worker::{ClaimStrategy, SettleOutcome, Settled, Worker, WorkerOp
 use rowmq_core::{AsyncMysqlConnection, Delivery, NewMessage, Topic, enqueue_all};
 use rowmq_test::{TestDatabase, until};
 
-/// Both ways to claim; what must hold for one must hold for the other.
+/// Both ways to claim; whatever holds for one must hold for the other.
 pub(crate) const STRATEGIES: [ClaimStrategy; 3] =
     [ClaimStrategy::SkipLocked, ClaimStrategy::UpdateThenSelect, ClaimStrategy::UpdateLimit];
 
-/// How long a condition is waited for: far longer than it takes on a busy machine.
+/// How long a test waits for a condition: far longer than it takes on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(30);
 
 /// A database with the topic `t` in it.
@@ -69,8 +69,8 @@ impl Scene {
         text(&mut self.conn, query).await
     }
 
-    /// How many messages the hot table has, how many of them are claimed, and how many claims there
-    /// are.
+    /// Returns how many messages the hot table has, how many of them are claimed, and how many
+    /// claims there are.
     pub(crate) async fn hot(&mut self) -> (i64, i64, i64) {
         (
             self.number("SELECT COUNT(*) FROM queue_message WHERE topic_id > 0").await,
@@ -79,18 +79,18 @@ impl Scene {
         )
     }
 
-    /// The transactions that sessions of this database have open, but for this one's.
+    /// Returns the open transactions of this database's sessions, except this session's.
     pub(crate) async fn transactions(&mut self) -> Vec<Transaction> {
         let name = self.db.name().to_owned();
         transactions_of(&mut self.conn, &name).await
     }
 
-    /// How many sessions of this database wait for a row lock.
+    /// Returns how many sessions of this database wait for a row lock.
     pub(crate) async fn lock_waits(&mut self) -> usize {
         self.transactions().await.iter().filter(|transaction| transaction.waits).count()
     }
 
-    /// Whether an open transaction of a producer can hold up a claim: on MariaDB an UPDATE of a
+    /// Returns whether a producer's open transaction can delay a claim: on MariaDB an UPDATE of a
     /// range also locks the first row behind it.
     pub(crate) async fn waits_for_producers(&mut self, strategy: ClaimStrategy) -> bool {
         strategy == ClaimStrategy::UpdateLimit && self.is_mariadb().await
@@ -112,7 +112,7 @@ pub(crate) struct Transaction {
     pub(crate) row_locks: u64,
 }
 
-/// The transactions that sessions of `database` have open.
+/// Returns the open transactions of `database`'s sessions.
 pub(crate) async fn transactions_of(
     conn: &mut AsyncMysqlConnection,
     database: &str,
@@ -123,8 +123,9 @@ pub(crate) async fn transactions_of(
     all.into_iter().filter(|transaction| of_this(transaction.thread)).collect()
 }
 
-/// Every open transaction of the server. From the monitor's text, because
-/// `information_schema.INNODB_TRX` shows an old state to whoever asks more often than every 0.1 s.
+/// Returns every open transaction of the server. It reads the monitor's text, because
+/// `information_schema.INNODB_TRX` returns stale rows to a session that reads it more often than
+/// every 0.1 s.
 async fn transactions(conn: &mut AsyncMysqlConnection) -> Vec<Transaction> {
     #[derive(QueryableByName)]
     struct Row {
@@ -158,7 +159,7 @@ pub(crate) struct Thread {
     pub(crate) busy: bool,
 }
 
-/// Every session of the server.
+/// Returns every session of the server.
 pub(crate) async fn threads(conn: &mut AsyncMysqlConnection) -> Vec<Thread> {
     #[derive(QueryableByName)]
     struct Row {
@@ -178,7 +179,7 @@ pub(crate) async fn threads(conn: &mut AsyncMysqlConnection) -> Vec<Thread> {
     rows.into_iter().map(thread).collect()
 }
 
-/// The one number that `query` asks for.
+/// Returns the one number that `query` selects.
 pub(crate) async fn number(conn: &mut AsyncMysqlConnection, query: &str) -> i64 {
     #[derive(QueryableByName)]
     struct Row {
@@ -191,7 +192,7 @@ pub(crate) async fn number(conn: &mut AsyncMysqlConnection, query: &str) -> i64 
     rows[0].n.unwrap_or_else(|| panic!("NULL: {query}"))
 }
 
-/// The one text that `query` asks for; empty for NULL.
+/// Returns the one text that `query` selects; empty for NULL.
 pub(crate) async fn text(conn: &mut AsyncMysqlConnection, query: &str) -> String {
     #[derive(QueryableByName)]
     struct Row {
@@ -204,7 +205,7 @@ pub(crate) async fn text(conn: &mut AsyncMysqlConnection, query: &str) -> String
     rows[0].t.clone().unwrap_or_default()
 }
 
-/// The error of a statement that must fail.
+/// Returns the error of a statement that must fail.
 pub(crate) async fn failure(conn: &mut AsyncMysqlConnection, sql: &str) -> diesel::result::Error {
     match conn.batch_execute(sql).await {
         Ok(()) => panic!("{sql} did not fail"),
@@ -212,17 +213,17 @@ pub(crate) async fn failure(conn: &mut AsyncMysqlConnection, sql: &str) -> diese
     }
 }
 
-/// The bodies as text, in order.
+/// Returns the bodies as text, in order.
 pub(crate) fn bodies(deliveries: &[Delivery]) -> Vec<String> {
     deliveries.iter().map(|d| String::from_utf8_lossy(&d.body).into_owned()).collect()
 }
 
-/// The texts of these numbers, as [`Scene::enqueue`] makes bodies of them.
+/// Returns the texts of these numbers, which [`Scene::enqueue`] uses as bodies.
 pub(crate) fn numbers(range: impl IntoIterator<Item = usize>) -> Vec<String> {
     range.into_iter().map(|n| n.to_string()).collect()
 }
 
-/// One settlement for all deliveries, on a topic that keeps nothing.
+/// Returns one settlement for all deliveries, on a topic that keeps nothing.
 pub(crate) fn all<'d>(
     deliveries: impl IntoIterator<Item = &'d Delivery>,
     settlement: &Settlement,
@@ -235,18 +236,18 @@ pub(crate) fn retry(delay: Duration) -> Settlement {
     Settlement::Retry { delay, error: "not yet".to_owned() }
 }
 
-/// Settles and expects every delivery to be settled.
+/// Settles, and expects every delivery to be settled.
 pub(crate) async fn settle(worker: &Worker, batch: Vec<Settled>) {
     let n = batch.len();
     assert_eq!(worker.settle(batch).await.unwrap(), vec![SettleOutcome::Settled; n]);
 }
 
-/// Claims until `n` messages have come, however many claims that takes: a row below a mark is
-/// found at the next walk only.
+/// Claims until `n` messages have come, in any number of claims: a row below a mark is found only
+/// by the next walk.
 pub(crate) async fn claim_n(worker: &Worker, topic: TopicId, n: usize) -> Vec<Delivery> {
     let start = Instant::now();
     let mut deliveries = Vec::new();
-    // A loop of its own instead of `until`, so that the future can be spawned.
+    // A loop instead of `until`, so that the future can be spawned.
     while deliveries.len() < n {
         let limit = u32::try_from(n - deliveries.len()).unwrap();
         let claimed = worker.claim(topic, limit).await.unwrap().deliveries;

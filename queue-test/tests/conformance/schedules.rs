@@ -1,4 +1,4 @@
-//! Recurring messages: each tick is enqueued once, over however many processes.
+//! Recurring messages: each tick is enqueued once, by any number of processes.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -35,15 +35,15 @@ async fn standing(conn: &mut AsyncMysqlConnection) -> Standing {
 }
 
 impl Scene {
-    /// Sets the schedule and has it stand at `next`.
+    /// Sets the schedule with `next` as its next tick.
     async fn set_at(&mut self, schedule: &Schedule, next: &str) {
         schedule::set(&mut self.conn, schedule).await.unwrap();
         self.sql(&format!("UPDATE queue_schedule SET next_at = '{next}'")).await;
     }
 }
 
-/// Some thousand days in Berlin, over six changes of the clock, at an hour that there is not on one
-/// day a year and twice on another.
+/// About a thousand days in Berlin, over six clock changes, at an hour that is missing on one day a
+/// year and comes twice on another.
 #[tokio::test]
 async fn a_thousand_ticks_of_two_processes_are_a_thousand_messages() {
     let mut scene = Scene::new().await;
@@ -140,7 +140,7 @@ async fn a_paused_schedule_does_not_tick_and_what_it_left_out_is_not_missed() {
     }
 }
 
-/// The ticks of a topic that takes nothing wait, and are then missed ones.
+/// The ticks of a paused topic wait, and then count as missed.
 #[tokio::test]
 async fn a_paused_topic_holds_its_schedules_back() {
     let mut scene = Scene::new().await;
@@ -158,7 +158,7 @@ async fn a_paused_topic_holds_its_schedules_back() {
     assert!(standing.next_at.unwrap() - standing.last_at.unwrap() == TimeDelta::minutes(1));
 }
 
-/// What was promised when the schedule was set is not refused.
+/// Ticks that a schedule promised before are not refused.
 #[tokio::test]
 async fn a_full_topic_takes_the_ticks_of_its_schedules() {
     let max_depth = NonZeroU64::new(1000);

@@ -12,19 +12,19 @@ use rowmq_test::TestDatabase;
 
 use crate::scene::{Scene, number};
 
-/// What Diesel is told.
+/// The schema files that Diesel reads.
 const SCHEMA: [&str; 2] = [
     include_str!("../../../queue-core/src/schema.rs"),
     include_str!("../../../queue-core/src/schema/stream.rs"),
 ];
 
-/// Our bookkeeping, which no program reads through Diesel.
+/// Our own tables, which no program reads through Diesel.
 const BOOKKEEPING: [&str; 2] = ["queue_schema_migration", "queue_installation"];
 
 /// A table's primary key, then its columns with Diesel's types, in order.
 type Table = (Vec<String>, Vec<(String, String)>);
 
-/// The `table!` blocks, read as text: Diesel's own types cannot be asked for their names.
+/// Reads the `table!` blocks as text: Diesel's own types do not give their names.
 fn told() -> BTreeMap<String, Table> {
     let mut tables = BTreeMap::new();
     for block in SCHEMA.iter().flat_map(|file| file.split("table! {").skip(1)) {
@@ -40,7 +40,7 @@ fn told() -> BTreeMap<String, Table> {
     tables
 }
 
-/// Diesel's type for a column of this type.
+/// Returns Diesel's type for a column of this type.
 fn diesel_type(column_type: &str, nullable: bool) -> String {
     let bare = column_type.split(['(', ' ']).next().unwrap();
     let name = match bare {
@@ -105,8 +105,8 @@ async fn what_diesel_is_told_is_what_the_migrations_make() {
     assert_eq!(made, told());
 }
 
-/// S1: implicit behaviour of TIMESTAMP columns, which differs with a server variable, is not relied
-/// on: there are none, and no column writes itself.
+/// S1: nothing relies on the implicit behaviour of TIMESTAMP columns, which differs with a server
+/// variable: there are none, and no column updates itself.
 #[tokio::test]
 async fn no_time_is_a_timestamp_and_no_column_updates_itself() {
     let mut scene = Scene::new().await;
@@ -115,7 +115,7 @@ async fn no_time_is_a_timestamp_and_no_column_updates_itself() {
     assert_eq!(scene.number(implicit).await, 0);
 }
 
-/// S15 and the collation traps: everything a user names or sends is bytes.
+/// S15 and the collation traps: everything a user names or sends is stored as bytes.
 #[tokio::test]
 async fn no_column_has_a_character_set() {
     let mut scene = Scene::new().await;
@@ -134,7 +134,7 @@ async fn every_id_of_rows_workers_claims_and_connections_has_64_bits() {
     assert_eq!(scene.number(narrow).await, 0);
 }
 
-/// Diesel's migrations want a runtime of several threads.
+/// Diesel's migrations need a runtime with several threads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn migrating_again_does_nothing() {
     let scene = Scene::new().await;
@@ -155,7 +155,7 @@ async fn a_dry_run_tells_what_would_run_and_changes_nothing() {
     assert_eq!(migration::pending(bare.url()).await.unwrap(), []);
 }
 
-/// The text of the dry run, fed to a shell statement by statement, would make the same schema.
+/// The text of the dry run, fed to a shell statement by statement, would create the same schema.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn of_migrators_at_the_same_moment_one_migrates_and_all_succeed() {
     let scene = Scene::new().await;
@@ -163,7 +163,7 @@ async fn of_migrators_at_the_same_moment_one_migrates_and_all_succeed() {
     let migrators: Vec<_> = (0..4)
         .map(|_| {
             let url = bare.url().clone();
-            // Each on a thread of its own: a migration blocks the one it runs on.
+            // Each on its own thread: a migration blocks the one it runs on.
             std::thread::spawn(move || {
                 let runtime = tokio::runtime::Runtime::new().unwrap();
                 runtime.block_on(migration::run(&url)).unwrap().len()
@@ -186,7 +186,7 @@ async fn a_migrator_that_finds_another_at_work_says_so() {
     assert!(rowmq_core::store::migration::take_lock(&mut other, wait).await.unwrap());
     let refused = migration::run(bare.url()).await.unwrap_err();
     assert!(matches!(refused, Error::MigrationRunning { .. }), "{refused}");
-    // Another database's migrator has a lock of its own.
+    // The migrator of another database has another lock.
     let neighbour = TestDatabase::empty_on(scene.db.url()).await;
     migration::run(neighbour.url()).await.unwrap();
 }
@@ -200,7 +200,7 @@ async fn an_account_that_may_not_create_tables_is_told_so() {
     assert_eq!(refused.fault(), Fault::Denied, "{refused}");
 }
 
-/// The user's own application may have tables and migrations of its own in the same database.
+/// The user's application may have its own tables and migrations in the same database.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn migrating_leaves_what_else_is_in_the_database_alone() {
     let scene = Scene::new().await;
@@ -217,7 +217,7 @@ async fn migrating_leaves_what_else_is_in_the_database_alone() {
     assert_eq!(number(&mut conn, strange).await, 2);
 }
 
-/// A migration that stopped half-way is gone on with or refused with a clear error, never skipped.
+/// A migration that stopped half-way is continued or refused with a clear error, never skipped.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_half_made_schema_is_noticed() {
     let scene = Scene::new().await;

@@ -1,4 +1,4 @@
-//! The defects of the documents the project grew from, shown not to be in what became of them.
+//! The defects of the documents the project grew from, shown to be absent here.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -22,8 +22,8 @@ use crate::scene::{
     transactions_of,
 };
 
-/// S1: nothing wrote the claim's time, so no zombie was ever released. Here every time is written
-/// by the statement itself, and a row that says nothing of it is refused.
+/// S1: nothing wrote the claim's time, so no zombie was ever released. Here the statement itself
+/// writes every time, and a row without one is refused.
 #[tokio::test]
 async fn s1_the_times_of_claims_and_beats_are_always_written() {
     let mut scene = Scene::new().await;
@@ -34,13 +34,13 @@ async fn s1_the_times_of_claims_and_beats_are_always_written() {
     let now = "ABS(TIMESTAMPDIFF(SECOND, claimed_at, UTC_TIMESTAMP(6)))";
     assert!(scene.number(&format!("SELECT {now} FROM queue_claim")).await < 20);
     let claimed_at = scene.text("SELECT claimed_at FROM queue_claim").await;
-    // Another column's change does not move it.
+    // A change of another column does not move it.
     scene.sql("UPDATE queue_claim SET n = n + 1").await;
     assert_eq!(scene.text("SELECT claimed_at FROM queue_claim").await, claimed_at);
     let beat_at = scene.text("SELECT beat_at FROM queue_worker").await;
     until("the next beat", async || scene.text("SELECT beat_at FROM queue_worker").await > beat_at)
         .await;
-    // Under the old meaning of TIMESTAMP as under the new one.
+    // With the old behaviour of TIMESTAMP and with the new one.
     for explicit in ["ON", "OFF"] {
         let mut conn = scene.db.connect().await;
         let set = format!("SET SESSION explicit_defaults_for_timestamp = {explicit}");
@@ -105,7 +105,7 @@ async fn s3_a_claim_locks_about_as_many_rows_as_it_claims() {
     for strategy in ["skip locked", "update then select"] {
         claimer.batch_execute("BEGIN").await.unwrap();
         if strategy == "skip locked" {
-            // From the start, past all the claimed ones.
+            // From the start, past all claimed rows.
             let got = claim::lock_ready(&mut claimer, topic, start, 10, ClaimNo(1)).await;
             assert_eq!(bodies(&got.unwrap()), numbers(10_000..10_010));
         } else {
@@ -150,7 +150,7 @@ async fn s4_one_consumer_sees_messages_in_the_order_they_were_committed() {
     }
 }
 
-/// S5: after a 1213 in the ack the same connection picked the same rows up again: 550 of 16,000
+/// S5: after a 1213 in the ack the same connection claimed the same rows again: 550 of 16,000
 /// messages ran twice without any crash.
 #[tokio::test]
 async fn s5_after_a_deadlock_in_the_ack_nothing_is_picked_up_twice() {
@@ -160,8 +160,8 @@ async fn s5_after_a_deadlock_in_the_ack_nothing_is_picked_up_twice() {
         scene.enqueue(5).await;
         let worker = scene.worker_by(strategy).await;
         let got = claim_n(&worker, scene.topic.id, 5).await;
-        // A stranger holds the last row and then wants the first: crosswise to the ack. It has
-        // changed so much that the server makes the ack the victim.
+        // Another session locks the last row and then wants the first, crosswise to the ack. It has
+        // changed so many rows that the server makes the ack the victim.
         let mut stranger = scene.db.connect().await;
         stranger.batch_execute("SET innodb_lock_wait_timeout = 20; BEGIN").await.unwrap();
         let messages: Vec<_> = (0..200).map(|_| NewMessage::new("x")).collect();
@@ -180,7 +180,7 @@ async fn s5_after_a_deadlock_in_the_ack_nothing_is_picked_up_twice() {
             tokio::spawn(async move { worker.settle(batch).await.unwrap() })
         };
         until("the ack waits", async || scene.lock_waits().await > 0).await;
-        // Granted only because the ack was rolled back: the row is there.
+        // Granted only because the ack was rolled back: the row still exists.
         stranger.batch_execute(&first).await.unwrap();
         stranger.batch_execute("ROLLBACK").await.unwrap();
         let outcomes = settling.await.unwrap();
@@ -194,7 +194,7 @@ async fn s5_after_a_deadlock_in_the_ack_nothing_is_picked_up_twice() {
     }
 }
 
-/// S6: a stalled consumer whose name was used again acked a claim that was not its own any more.
+/// S6: a stalled consumer whose name was reused acked a claim that was no longer its own.
 #[tokio::test]
 async fn s6_a_stalled_consumer_cannot_ack_the_claim_of_its_namesake() {
     let mut scene = Scene::new().await;
@@ -215,7 +215,7 @@ async fn s6_a_stalled_consumer_cannot_ack_the_claim_of_its_namesake() {
     settle_all(&namesake, all(&again, &Settlement::Ack)).await;
 }
 
-/// S6, the same worker: its own earlier claim of the same row is as dead as a stranger's.
+/// S6, the same worker: its own earlier claim of the row is as invalid as another worker's.
 #[tokio::test]
 async fn s6_an_earlier_claim_of_the_same_worker_settles_nothing() {
     let mut scene = Scene::new().await;
@@ -232,7 +232,7 @@ async fn s6_an_earlier_claim_of_the_same_worker_settles_nothing() {
 }
 
 /// S7: a handler that took longer than a minute ran twice at once. Here a claim lives as long as
-/// its owner, however many leases that is.
+/// its worker, for any number of leases.
 #[tokio::test]
 async fn s7_a_long_run_is_never_started_twice() {
     let mut scene = Scene::new().await;
@@ -253,8 +253,8 @@ async fn s7_a_long_run_is_never_started_twice() {
     assert_eq!(scene.hot().await, (0, 0, 0));
 }
 
-/// S8: `NOT IN ()` was a syntax error and one NULL in the list silenced the janitor for ever. No
-/// list of ours is built into a text, and nothing goes wrong when there is nothing.
+/// S8: `NOT IN ()` was a syntax error, and one NULL in the list silenced the janitor for ever. Our
+/// statements never build a list into their text, and empty lists cause no error.
 #[tokio::test]
 async fn s8_empty_lists_and_missing_values_are_no_error_and_hide_nothing() {
     let mut scene = Scene::new().await;
@@ -292,7 +292,7 @@ async fn s8_empty_lists_and_missing_values_are_no_error_and_hide_nothing() {
         conn: ConnId(0),
     };
     assert_eq!(take(conn, &claim, Why::Crashed { rows_held: 0 }).await.freed, 0);
-    // Workers whose optional columns are NULL are found like any other.
+    // Workers with NULL in optional columns are found like any other.
     let insert = "INSERT INTO queue_worker (id, instance, client_id, version, account, server_uid, \
          server_started_at, lease_ms, beat_at, registered_at, state) VALUES \
          (5, REPEAT('x', 16), '', '', '', '', 0, 0, UTC_TIMESTAMP(), UTC_TIMESTAMP(), 'dead')";
@@ -309,7 +309,7 @@ async fn s9_ids_beyond_32_and_63_bits_make_the_whole_round() {
         for strategy in STRATEGIES {
             let mut scene = Scene::new().await;
             for table in ["queue_message", "queue_scheduled", "queue_worker", "queue_dead"] {
-                // InnoDB forgets nothing smaller than this.
+                // InnoDB accepts no smaller value than this afterwards.
                 scene.sql(&format!("ALTER TABLE {table} AUTO_INCREMENT = {first}")).await;
             }
             scene.enqueue(4).await;
@@ -335,7 +335,7 @@ async fn s9_ids_beyond_32_and_63_bits_make_the_whole_round() {
     }
 }
 
-/// Looks at the server while it runs.
+/// Looks at the server while it handles a message.
 struct Watchful {
     conn: Mutex<Option<AsyncMysqlConnection>>,
     database: String,
@@ -370,8 +370,8 @@ async fn s10_no_transaction_is_open_while_a_handler_runs() {
     assert_eq!(*handler.open.lock().unwrap(), Vec::<String>::new());
 }
 
-/// S11: statements that had never been run: syntax errors, a table that did not exist. Every
-/// statement of ours is in the store, and this suite runs every function of it, on both servers.
+/// S11: some statements had never been run: syntax errors, a table that did not exist. All our
+/// statements are in the store, and this suite runs every function of it, on both servers.
 #[test]
 fn s11_every_statement_is_run_by_this_suite() {
     fn texts(folder: &Path) -> Vec<String> {
@@ -384,7 +384,8 @@ fn s11_every_statement_is_run_by_this_suite() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let suite = texts(&here.join("tests/conformance")).concat();
     let core = here.join("../queue-core/src");
-    // What worker, rescue, doctor, migration and topics call for us counts as run by them.
+    // Functions that worker, rescue, doctor, migration and topics call for the suite count as run
+    // by them.
     let parts = "worker rescue.rs stream doctor.rs doctor migration.rs enqueue.rs enqueue find \
          trace dead.rs waiting.rs cancellation.rs throughput.rs topic";
     let callers: String =
@@ -403,8 +404,8 @@ fn s11_every_statement_is_run_by_this_suite() {
     assert_eq!(unused, BTreeSet::new(), "functions of the store that nothing here runs");
 }
 
-/// S14: times came from clients' clocks. Here they are the server's, in UTC, whatever the session
-/// thinks the time of day is.
+/// S14: times came from clients' clocks. Here they are the server's, in UTC, whatever time zone the
+/// session has.
 #[tokio::test]
 async fn s14_every_time_is_the_servers_in_utc() {
     let mut scene = Scene::new().await;
@@ -428,7 +429,7 @@ async fn s14_every_time_is_the_servers_in_utc() {
     let wrong = "SELECT COUNT(*) FROM queue_scheduled \
          WHERE ABS(TIMESTAMPDIFF(SECOND, UTC_TIMESTAMP(6), due_at) - 1000) > 60";
     assert_eq!(scene.number(wrong).await, 0);
-    // And the server's clock is what moves them: for a session an hour ahead they are due.
+    // The server's clock moves them: for a session an hour ahead they are due.
     let mut ahead = scene.db.connect().await;
     ahead.batch_execute("SET timestamp = UNIX_TIMESTAMP() + 3600").await.unwrap();
     assert_eq!(crate::moves::promote(&mut ahead, 10).await, 3);
@@ -487,7 +488,7 @@ async fn s15_every_byte_survives_every_way_through_the_tables() {
         assert_eq!(hexes, expected.join(","));
         let error = "SELECT HEX(MAX(last_error)) FROM queue_dead";
         assert_eq!(scene.text(error).await, "F09FA6802000");
-        // The floors, too, are read as what was written.
+        // The floors, too, are read as they were written.
         floor::pulse(&mut scene.conn).await.unwrap();
     }
 }

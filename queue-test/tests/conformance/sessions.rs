@@ -16,7 +16,7 @@ use crate::scene::{Scene, failure, number, text, threads};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The server's side of what a session holds, for statements that are no part of the store.
+/// Returns the server's side of a session, for statements outside the store.
 fn server(link: &mut Link) -> &mut AsyncMysqlConnection {
     let Link::Server(conn) = link else { panic!("a session of a simulation") };
     conn
@@ -28,7 +28,7 @@ async fn own_id(conn: &mut AsyncMysqlConnection) -> rowmq_core::Result<u64> {
     Ok(inner.0)
 }
 
-/// Runs `sql` as a call does it: its failure named and classed.
+/// Runs `sql` as a call does: a failure has its name and class.
 async fn run(conn: &mut AsyncMysqlConnection, sql: &str) -> rowmq_core::Result<()> {
     conn.batch_execute(sql).await.map_err(|error| Error::Database {
         operation: "test",
@@ -37,7 +37,7 @@ async fn run(conn: &mut AsyncMysqlConnection, sql: &str) -> rowmq_core::Result<(
     })
 }
 
-/// H8: each of the three, or a session frozen in the middle of something outlives its lease.
+/// H8: each session has all three timeouts, or one that is frozen half-way outlives its lease.
 #[tokio::test]
 async fn a_leased_session_has_all_three_timeouts_and_a_plain_one_the_servers_own() {
     let scene = Scene::new().await;
@@ -62,7 +62,7 @@ async fn every_session_is_set_up_as_the_protocol_needs_it() {
         assert_eq!(text(&mut conn, "SELECT @@time_zone").await, "+00:00");
         assert_eq!(text(&mut conn, "SELECT @@lc_messages").await, "en_US");
         assert!(text(&mut conn, "SELECT @@sql_mode").await.contains("STRICT_TRANS_TABLES"));
-        // Rows matched, not rows changed: 0 must mean fenced.
+        // The server reports rows matched, not rows changed: 0 must mean fenced.
         conn.batch_execute("INSERT INTO queue_floor VALUES (1, 1, 1, 1)").await.unwrap();
         let same = diesel::sql_query("UPDATE queue_floor SET floor = 1");
         assert_eq!(diesel_async::RunQueryDsl::execute(same, &mut conn).await.unwrap(), 1);
@@ -83,7 +83,7 @@ async fn a_client_frozen_in_the_middle_of_a_result_is_dropped_within_its_lease()
     for _ in 0..6 {
         scene.sql("INSERT INTO wide SELECT body FROM wide").await;
     }
-    // Polled once, which sends the question, and never again: nobody reads the answer.
+    // Polled once, which sends the query, and never again: the client does not read the reply.
     let mut reading = Box::pin(conn.batch_execute("SELECT a.body FROM wide a, wide b"));
     assert!(futures_util::poll!(reading.as_mut()).is_pending());
     until("the server sends", async || {
@@ -97,7 +97,7 @@ async fn a_client_frozen_in_the_middle_of_a_result_is_dropped_within_its_lease()
     assert!(reading.await.is_err());
 }
 
-/// H10: row locks of a connection whose process is frozen go with its lease.
+/// H10: row locks of a connection whose process is frozen end with its lease.
 #[tokio::test]
 async fn row_locks_of_a_frozen_leased_session_are_freed_within_its_lease() {
     let mut scene = Scene::new().await;
@@ -112,7 +112,7 @@ async fn row_locks_of_a_frozen_leased_session_are_freed_within_its_lease() {
     assert_eq!(Fault::of(&gone), Fault::Gone, "{gone}");
 }
 
-/// H26: a call that is dropped half-way takes its connection with it; its reply goes to nobody.
+/// H26: a call that is dropped half-way takes its connection with it; no later call gets its reply.
 #[tokio::test]
 async fn a_session_whose_call_was_dropped_is_lost_and_never_answers_the_next_call() {
     let scene = Scene::new().await;
@@ -159,7 +159,7 @@ async fn a_killed_session_is_lost_at_its_next_call() {
     assert!(session.is_lost());
 }
 
-/// H26: a pool never hands out a connection on which a reply is still to come.
+/// H26: a pool never hands out a connection with a reply still to come.
 #[tokio::test]
 async fn a_pool_closes_the_connection_of_a_dropped_call() {
     let scene = Scene::new().await;
@@ -173,7 +173,7 @@ async fn a_pool_closes_the_connection_of_a_dropped_call() {
         }
         let now = pool.call("ask", async |conn| own_id(conn).await).await.unwrap();
         assert_ne!(now, before, "the connection of a dropped call came back");
-        // Without an incident the connection is kept.
+        // Otherwise the pool keeps the connection.
         assert_eq!(pool.call("ask", async |conn| own_id(conn).await).await.unwrap(), now);
         before = now;
     }
@@ -190,7 +190,7 @@ async fn a_pool_closes_the_connection_of_a_call_that_missed_its_deadline() {
     assert_ne!(pool.call("ask", async |conn| own_id(conn).await).await.unwrap(), before);
 }
 
-/// H26, as it was found: an empty queue reported the three rows of the claim dropped before.
+/// H26, as it was found: an empty queue reported the three rows of a claim that was dropped before.
 #[tokio::test]
 async fn an_empty_topic_stays_empty_after_a_dropped_look_at_a_full_one() {
     let mut scene = Scene::new().await;
@@ -199,7 +199,7 @@ async fn an_empty_topic_stays_empty_after_a_dropped_look_at_a_full_one() {
     let (full, empty) = (scene.topic.id, TopicId(4711));
     for _ in 0..20 {
         let look = pool.call("look", async |conn| store::inspect::peek(conn, full, 10).await);
-        // Polled once or twice, so that the question is on its way, then dropped.
+        // Polled once or twice, so that the query is sent, then dropped.
         let mut look = Box::pin(look);
         for _ in 0..2 {
             let _pending = futures_util::poll!(look.as_mut());
@@ -211,7 +211,7 @@ async fn an_empty_topic_stays_empty_after_a_dropped_look_at_a_full_one() {
     }
 }
 
-/// H26: a transaction dropped half-way is rolled back with its connection, and its row locks go.
+/// H26: a transaction dropped half-way is rolled back with its connection, and its row locks end.
 #[tokio::test]
 async fn a_dropped_transaction_leaves_no_row_lock_behind() {
     let mut scene = Scene::new().await;
@@ -262,7 +262,7 @@ async fn a_transaction_commits_what_its_work_did_and_rolls_back_what_failed() {
     });
     assert_eq!(failed.await.unwrap_err().fault(), Fault::Schema);
     assert_eq!(scene.hot().await.0, 1);
-    // The connection stands outside every transaction again.
+    // The connection is outside every transaction again.
     enqueue(&mut conn, &name, &message).await.unwrap();
     assert_eq!(scene.hot().await.0, 2);
 }
@@ -288,7 +288,7 @@ async fn a_lock_wait_in_a_transaction_is_retried_whole() {
     .await
     .unwrap();
     assert_eq!(rounds.get(), 2);
-    // The first round's message went with it.
+    // The first attempt's message was rolled back with it.
     assert_eq!(scene.hot().await.0, 2);
 }
 
@@ -309,7 +309,7 @@ async fn a_conflict_without_end_is_handed_to_the_caller() {
     assert_eq!(scene.transactions().await.len(), 1, "the holder's alone");
 }
 
-/// H12, for any transaction: the commit's reply is lost, so nobody can say whether it happened.
+/// H12, for any transaction: the commit's reply is lost, so its outcome is unknown.
 #[tokio::test]
 async fn a_commit_without_an_answer_is_of_unknown_outcome() {
     let mut scene = Scene::new().await;
@@ -348,8 +348,8 @@ async fn a_connection_that_breaks_before_the_commit_is_a_plain_failure() {
     assert_eq!(scene.hot().await.0, 0);
 }
 
-/// H25: on MariaDB 11.8 a transaction under REPEATABLE READ fails with 1020 where a row it read
-/// has changed. It is one more kind of conflict, and retried.
+/// H25: on MariaDB 11.8 a transaction under REPEATABLE READ fails with 1020 where a row it read has
+/// changed. It is another kind of conflict, and is retried.
 #[tokio::test]
 async fn a_row_that_changed_under_repeatable_read_is_a_conflict_and_retried() {
     let mut scene = Scene::new().await;
@@ -375,7 +375,7 @@ async fn a_row_that_changed_under_repeatable_read_is_a_conflict_and_retried() {
     assert_eq!(scene.number("SELECT conn_id FROM queue_message").await, 6);
 }
 
-/// Eight sessions lock two rows each, crosswise: nobody is ever handed a conflict.
+/// Eight sessions lock two rows each, crosswise: no caller ever gets a conflict.
 #[tokio::test]
 async fn transactions_that_deadlock_all_the_time_all_succeed() {
     let mut scene = Scene::new().await;

@@ -1,4 +1,4 @@
-//! Settles: the end of a delivery, always under its fence.
+//! Settles: the end of a delivery, always fenced.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn discard() -> Settlement {
     Settlement::Discard { reason: "too old".to_owned() }
 }
 
-/// Every settlement there is.
+/// Returns every kind of settlement.
 fn every() -> [Settlement; 7] {
     let minute = Duration::from_secs(60);
     [
@@ -33,7 +33,7 @@ fn every() -> [Settlement; 7] {
     ]
 }
 
-/// What every table of messages carries, for comparing a message before and after a move.
+/// The columns that every table of messages has, to compare a message before and after a move.
 const CARRIED: &str = "SELECT GROUP_CONCAT(CONCAT_WS('|', HEX(msg_id), topic_id, priority % 100, \
      delivery_no, enqueued_at, HEX(ordering_key), HEX(biz_id), HEX(headers), HEX(body)) \
      ORDER BY msg_id) FROM";
@@ -62,7 +62,7 @@ async fn an_acked_message_is_gone_and_its_claim_goes_with_the_last_row() {
     }
 }
 
-/// H11: the range of a batch is used only for rows that are all done.
+/// H11: the range of a batch is used only for rows that are all settled.
 #[tokio::test]
 async fn acking_1_to_100_while_51_still_runs_leaves_51() {
     let mut scene = Scene::new().await;
@@ -179,7 +179,7 @@ async fn one_batch_may_hold_every_settlement_of_several_claims_priorities_and_to
         batch.extend(pairs.map(|(d, end)| Settled::new(d, end, OnDone::Delete)));
     }
     assert_eq!(batch.len(), 56);
-    // In no order at all.
+    // In arbitrary order.
     batch.sort_by_key(|one| one.row.0 * 7919 % 59);
     settle(&worker, batch).await;
     assert_eq!(scene.hot().await, (8, 0, 0));
@@ -195,7 +195,7 @@ async fn a_claim_that_was_taken_back_settles_nothing_whatever_the_settlement() {
         scene.enqueue(2).await;
         let worker = scene.worker().await;
         let got = claim_n(&worker, scene.topic.id, 2).await;
-        // Somebody else has them now.
+        // Another worker has them now.
         scene.sql("UPDATE queue_message SET worker_id = 77, claim_no = 7, conn_id = 7").await;
         let outcomes = worker.settle(all(&got, &settlement)).await.unwrap();
         assert_eq!(outcomes, [SettleOutcome::Fenced; 2], "{settlement:?}");
@@ -270,8 +270,8 @@ async fn a_reason_longer_than_its_column_is_cut_at_a_character() {
     }
 }
 
-/// The server's calendar ends with the year 9999; a settle that it refuses would be tried for ever
-/// and block every claim of the worker.
+/// The server's calendar ends with the year 9999; a settle that the server refuses would be retried
+/// for ever and block every claim of the worker.
 #[tokio::test]
 async fn a_delay_beyond_the_calendar_is_settled_all_the_same() {
     let mut scene = Scene::new().await;
@@ -293,8 +293,8 @@ async fn a_delay_beyond_the_calendar_is_settled_all_the_same() {
     assert_eq!(scene.number(far).await, 4);
 }
 
-/// H9: exact lists never touch, and so never wait for, a row that another worker's transaction
-/// has locked; in a table so small that a plan might as well read all of it.
+/// H9: exact lists never touch a row that another worker's transaction has locked, and so never
+/// wait for it, even in a table so small that a plan might read all of it.
 #[tokio::test]
 async fn settling_never_waits_for_a_row_of_another_worker() {
     for settlement in every() {
@@ -302,7 +302,7 @@ async fn settling_never_waits_for_a_row_of_another_worker() {
         scene.enqueue(5).await;
         let worker = scene.worker().await;
         let got = claim_n(&worker, scene.topic.id, 5).await;
-        // Rows 1 and 3 become worker 77's, whose open transaction has them locked.
+        // Rows 1 and 3 become worker 77's, whose open transaction locks them.
         scene.sql("UPDATE queue_message SET worker_id = 77 WHERE body IN ('1', '3')").await;
         let mut other = scene.db.connect().await;
         let lock = "BEGIN; SELECT id FROM queue_message FORCE INDEX (PRIMARY) \
@@ -310,7 +310,7 @@ async fn settling_never_waits_for_a_row_of_another_worker() {
         other.batch_execute(lock).await.unwrap();
         let own = all([&got[0], &got[2], &got[4]], &settlement);
         let rows = own.iter().map(|one| one.row).collect();
-        // By the store's own statements and with no patience at all.
+        // With the store's own statements and the shortest lock wait timeout.
         let mut conn = scene.db.connect().await;
         conn.batch_execute("SET innodb_lock_wait_timeout = 1; BEGIN").await.unwrap();
         let fence = store::claim::Fence { worker: worker.id(), claim_no: got[0].claim_no };
@@ -324,14 +324,14 @@ async fn settling_never_waits_for_a_row_of_another_worker() {
         };
         assert_eq!(n, 3);
         conn.batch_execute("ROLLBACK").await.unwrap();
-        // And through the worker, as it is done every day.
+        // And through the worker, as in normal use.
         settle(&worker, own).await;
         assert_eq!(scene.lock_waits().await, 0);
         other.batch_execute("ROLLBACK").await.unwrap();
     }
 }
 
-/// A stranger's lock on one row, an open transaction in somebody's shell say, holds up nothing
+/// Another session's lock on one row, such as an open transaction in a user's shell, delays nothing
 /// else: the row is set aside and settled once it is free.
 #[tokio::test]
 async fn a_row_that_a_stranger_has_locked_is_set_aside_and_settled_later() {
@@ -348,7 +348,7 @@ async fn a_row_that_a_stranger_has_locked_is_set_aside_and_settled_later() {
         let outcomes = worker.settle(all(&got, &settlement)).await.unwrap();
         let (done, later) = (SettleOutcome::Settled, SettleOutcome::Deferred);
         assert_eq!(outcomes, [done, later, done], "{settlement:?}");
-        // The worker goes on meanwhile.
+        // The worker continues in the meantime.
         claim_n(&worker, scene.topic.id, 1).await;
         stranger.batch_execute("ROLLBACK").await.unwrap();
         let still_held = format!(
@@ -376,8 +376,8 @@ async fn the_same_delivery_twice_in_a_batch_is_settled_once() {
     assert_eq!(scene.hot().await, (0, 0, 0));
 }
 
-/// H9: a range reads one row beyond its end. That row may be another worker's, locked by a claim
-/// or a settle that waits for the disk: nobody may wait for it.
+/// H9: a range reads one row beyond its end. Another worker's claim or settle may have that row
+/// locked while it waits for the disk: no settle may wait for it.
 #[tokio::test]
 async fn settling_consecutive_rows_does_not_wait_for_the_row_after_them() {
     for settlement in every() {

@@ -1,5 +1,5 @@
 //! The SQL contract for consumers: `CALL queue_claim(…)` and `CALL queue_settle(…)` from any
-//! language, beside workers of the library. Through the bare driver, as such a consumer does it.
+//! language, beside workers of the library. Through the bare driver, as such a consumer uses it.
 
 use std::slice;
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub(crate) struct SqlConsumer {
     pub(crate) conn: Conn,
 }
 
-/// What a call of `queue_claim` hands out.
+/// What a call of `queue_claim` returns.
 #[derive(Debug)]
 pub(crate) struct Claimed {
     pub(crate) delivery: String,
@@ -49,7 +49,7 @@ impl SqlConsumer {
         rows.into_iter().map(claimed).collect()
     }
 
-    /// Claims, and shows that the answer has come: the next claim leaves these as they are.
+    /// Claims, and confirms that the reply has come: the next claim does not give these back.
     pub(crate) async fn claim_and_keep(&mut self, limit: u32) -> Vec<Claimed> {
         let claimed = self.claim(limit).await;
         if let Some(first) = claimed.first() {
@@ -60,7 +60,7 @@ impl SqlConsumer {
         claimed
     }
 
-    /// Claims until so many have come.
+    /// Claims until this many have come.
     pub(crate) async fn claim_n(&mut self, n: usize) -> Vec<Claimed> {
         let mut claimed = Vec::new();
         until("so many are claimed", async || {
@@ -72,12 +72,12 @@ impl SqlConsumer {
         claimed
     }
 
-    /// What became of the message.
+    /// Settles the message; returns the outcome.
     pub(crate) async fn settle(&mut self, claimed: &Claimed, verdict: &str) -> String {
         self.settle_all(slice::from_ref(claimed), verdict).await
     }
 
-    /// What became of the messages, with commas between.
+    /// Settles the messages; returns the outcomes, separated by commas.
     pub(crate) async fn settle_all(&mut self, claimed: &[Claimed], verdict: &str) -> String {
         let delay = (verdict == "snooze").then_some(3600);
         let reason = (verdict != "ack").then_some("it says: no");
@@ -90,7 +90,7 @@ impl SqlConsumer {
         self.conn.query_drop(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
     }
 
-    /// The number of the refusal.
+    /// Returns the number of the refusal.
     pub(crate) async fn refused(&mut self, sql: &str) -> u16 {
         let (number, state, text) = refusal(&mut self.conn, sql).await;
         assert_eq!(state, "45000", "{sql}: {text}");
@@ -99,13 +99,13 @@ impl SqlConsumer {
     }
 }
 
-/// What `queue_settle` takes.
+/// Returns the argument of `queue_settle`.
 pub(crate) fn deliveries(claimed: &[Claimed]) -> String {
     let deliveries: Vec<_> = claimed.iter().map(|claimed| claimed.delivery.as_str()).collect();
     deliveries.join(",")
 }
 
-/// The bodies as text, in order.
+/// Returns the bodies as text, in order.
 pub(crate) fn bodies(claimed: &[Claimed]) -> Vec<String> {
     claimed.iter().map(|claimed| claimed.body.clone()).collect()
 }
@@ -133,7 +133,7 @@ async fn work_and_ack_commit_together_or_not_at_all() {
             let booked = scene.number("SELECT COUNT(*) FROM booked").await;
             assert_eq!(booked, 2 - left.0, "{level}, {end}");
         }
-        // The last of its rows takes the claim with it, here in a transaction of the call's own.
+        // The last of its rows takes the claim with it, here in the call's own transaction.
         consumer.settle(&claimed[1], "ack").await;
         assert_eq!(scene.hot().await, (0, 0, 0));
     }
@@ -192,10 +192,10 @@ async fn what_a_claim_has_passed_is_found_when_it_is_ready() {
     let (mut one, mut other) = (consumer(&scene).await, consumer(&scene).await);
     let passed = one.claim(2).await;
     assert_eq!(bodies(&other.claim_and_keep(1).await), ["2"]);
-    // Given back: told by the floor, so at once.
+    // Given back: the floor reports it, so the claim finds it at once.
     one.settle(&passed[1], "release").await;
     assert_eq!(bodies(&other.claim_and_keep(1).await), ["1"]);
-    // Freed by hand, which tells nobody.
+    // Freed by hand, which reports nothing.
     scene.sql("UPDATE queue_message SET worker_id = 0 WHERE body = '0'").await;
     let mut found = Vec::new();
     until("both are claimed", async || {
@@ -350,7 +350,7 @@ async fn what_expired_or_was_handled_before_is_settled_and_not_handed_out() {
         .await;
     let first = consumer.claim(1).await;
     consumer.settle(&first[0], "ack").await;
-    // However few are asked for at a time.
+    // Even with a limit of 1.
     assert_eq!(bodies(&consumer.claim(1).await), ["live"]);
     assert_eq!(scene.hot().await, (1, 1, 1));
     let discarded = "SELECT COUNT(*) FROM queue_archive WHERE outcome = 'discarded' \
@@ -397,7 +397,7 @@ async fn an_account_with_the_right_to_claim_sees_only_what_it_claims() {
     assert_eq!(scene.hot().await, (0, 0, 0));
 }
 
-/// H21: connection ids begin again with the server, and a new session has the id of a dead one.
+/// H21: connection ids restart with the server, and a new session has the id of a dead one.
 #[tokio::test]
 async fn a_session_with_the_id_of_an_earlier_one_has_nothing_of_its_claims() {
     let mut scene = Scene::new().await;

@@ -15,7 +15,7 @@ pub(crate) async fn client(url: &ServerUrl) -> Conn {
     Conn::new(OptsBuilder::from_opts(opts).prefer_socket(false)).await.unwrap()
 }
 
-/// The number, state and text of the refusal.
+/// Returns the number, state and text of the refusal.
 pub(crate) async fn refusal(conn: &mut Conn, sql: &str) -> (u16, String, String) {
     match conn.query_drop(sql).await {
         Err(mysql_async::Error::Server(error)) => (error.code, error.state, error.message),
@@ -87,7 +87,7 @@ async fn an_id_may_be_given_as_text_or_as_bytes() {
 async fn an_id_made_by_the_server_is_a_uuid_of_version_7() {
     let scene = Scene::new().await;
     let mut conn = client(scene.db.url()).await;
-    // Whatever the session believes the time of day to be.
+    // In any time zone of the session.
     for zone in ["+00:00", "+08:00", "-11:00"] {
         conn.query_drop(format!("SET time_zone = '{zone}'")).await.unwrap();
         let now = "SELECT CAST(UNIX_TIMESTAMP(NOW(6)) * 1000 AS UNSIGNED)";
@@ -145,13 +145,13 @@ async fn every_refusal_has_its_number_and_says_what_to_do() {
         assert!(text.starts_with("queue: ") && text.contains(part), "{arguments}: {text}");
     }
     assert_eq!(scene.hot().await.0, 0);
-    // Exactly what fits is taken, and the connection is none the worse.
+    // A message that just fits is accepted, and the connection is unharmed.
     conn.query_drop(call("'t', '1234567890', 9, '', '', NULL, NULL")).await.unwrap();
     conn.query_drop(call("'t', '', 0, NULL, NULL, NULL, NULL")).await.unwrap();
     assert_eq!(scene.hot().await.0, 2);
 }
 
-/// A topic may be named by 64 bytes; the text of a refusal has room for 128 characters.
+/// A topic's name may have 64 bytes; the text of a refusal has room for 128 characters.
 #[tokio::test]
 async fn a_refusal_of_the_longest_name_still_says_what_to_do() {
     let mut scene = Scene::new().await;
@@ -309,7 +309,7 @@ async fn it_works_under_every_isolation_level_and_character_set() {
     assert_eq!(scene.hot().await.0, n);
 }
 
-/// The unchecked way for bulk loads, as it is documented: what is left out takes its default.
+/// The documented unchecked way for bulk loads: omitted columns take their defaults.
 #[tokio::test]
 async fn a_bulk_insert_needs_only_topic_id_and_body() {
     let scene = Scene::new().await;

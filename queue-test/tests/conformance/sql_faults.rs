@@ -1,4 +1,4 @@
-//! What a call of the SQL contract leaves behind when it is killed, meets a lock or loses its
+//! What a call of the SQL contract leaves behind when it is killed, waits for a lock or loses its
 //! transaction.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,7 @@ impl SqlConsumer {
         self.conn.query_first("SELECT CONNECTION_ID()").await.unwrap().unwrap()
     }
 
-    /// The number of the error, if it is one.
+    /// Returns the rows, or the number of the error.
     pub(crate) async fn tried(&mut self, sql: &str) -> Result<Vec<Row>, u16> {
         match self.conn.query(sql).await {
             Ok(rows) => Ok(rows),
@@ -31,7 +31,7 @@ impl SqlConsumer {
         }
     }
 
-    /// Calls, and is killed while it waits for a lock that the scene holds.
+    /// Runs a call that is killed while it waits for a lock that the scene holds.
     pub(crate) async fn killed_waiting(&mut self, scene: &mut Scene, sql: &str) {
         let id = self.id().await;
         let kill = async {
@@ -43,8 +43,8 @@ impl SqlConsumer {
         scene.sql("ROLLBACK").await;
     }
 
-    /// Calls in a transaction that is undone: the scene's has changed more rows, so this one is the
-    /// victim of their deadlock. Leaves the table `booked`.
+    /// Runs a call in a transaction that a deadlock undoes: the scene's transaction has changed
+    /// more rows, so this one is the victim. Leaves the table `booked`.
     pub(crate) async fn undone(&mut self, scene: &mut Scene, sql: &str) {
         let table = "id INT PRIMARY KEY, n INT NOT NULL";
         scene.sql(&format!("CREATE TABLE IF NOT EXISTS booked ({table}) ENGINE = InnoDB")).await;
@@ -105,7 +105,7 @@ async fn a_killed_claim_is_undone_by_the_next_call() {
     assert_eq!(scene.hot().await, (2, 2, 1));
 }
 
-/// A KILL after the commit: the session has a claim, and its client does not know.
+/// A KILL after the commit: the session has a claim, and its client does not know it.
 #[tokio::test]
 async fn what_a_killed_claim_did_not_hand_out_is_given_back() {
     let mut scene = Scene::new().await;
@@ -129,7 +129,7 @@ async fn an_ack_is_not_said_alone_after_its_transaction_was_undone() {
     consumer.undone(&mut scene, &ack).await;
     assert_eq!(consumer.refused(&ack).await, 31025);
 
-    // After a KILL one server may have undone the transaction and the other not: both, or neither.
+    // A KILL may have undone the transaction on one server and not on the other: both, or neither.
     let work = "UPDATE booked SET n = n + 1 WHERE id = 1";
     consumer.run("START TRANSACTION").await;
     consumer.run(work).await;
@@ -162,10 +162,10 @@ async fn what_is_locked_hides_nothing_behind_it() {
         .sql("UPDATE queue_message SET expires_at = UTC_TIMESTAMP(6) WHERE body = 'expired'")
         .await;
     let mut consumer = SqlConsumer::new(scene.db.url()).await;
-    // Its key is in another transaction's hands.
+    // Another transaction has its key locked.
     scene.sql("START TRANSACTION; SELECT topic_id FROM queue_unique FOR UPDATE").await;
     assert_eq!(bodies(&consumer.claim_and_keep(1).await), ["a"]);
-    // All that is left of the priority is.
+    // Everything else at this priority is locked, too.
     let (topic, id) =
         (scene.topic.id.0, scene.number("SELECT id FROM queue_message WHERE body = 'b'").await);
     scene.sql(&format!("SELECT id FROM queue_message WHERE topic_id = {topic} AND priority = 0 AND id = {id} FOR UPDATE")).await;
@@ -188,7 +188,7 @@ async fn a_retry_policy_of_any_length_fails_no_retry() {
     assert_eq!(scene.number("SELECT COUNT(*) FROM queue_scheduled").await, 2);
 }
 
-/// With tables of its own under the queue's names a session could say it is another.
+/// With its own tables under the queue's names, a session could claim to be another one.
 #[tokio::test]
 async fn a_session_that_shadows_the_tables_settles_nothing_of_others() {
     let mut scene = Scene::new().await;
@@ -218,25 +218,25 @@ async fn a_session_keeps_its_lease_when_it_is_registered_anew() {
     assert_eq!(scene.number(lease).await, 30_000);
 }
 
-/// Kills what the session runs, again and again.
+/// Kills what the session runs, repeatedly.
 pub(crate) async fn kill_often(url: &ServerUrl, session: u64, ended: &AtomicBool) {
     let mut conn = client(url).await;
     let (mut turn, mut times) = (0, 0);
     while !ended.load(Ordering::Relaxed) {
         conn.query_drop(format!("KILL QUERY {session}")).await.unwrap();
         turn = (turn * 5 + 3) % 16;
-        // Ever more seldom, so that the work gets on however slow the machine is.
+        // The pauses grow, so that the work progresses on a machine of any speed.
         times += 1;
         tokio::time::sleep(Duration::from_millis(2 + turn + times / 8)).await;
     }
 }
 
-/// What it does after an error.
+/// What the client does after an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Client {
-    /// It undoes its transaction: that is the rule.
+    /// Rolls its transaction back: that is the rule.
     Careful,
-    /// It goes on as if nothing had happened, and so commits what a killed call has left.
+    /// Continues as if nothing had happened, and so commits what a killed call has left.
     Heedless,
 }
 
@@ -249,8 +249,8 @@ impl Client {
     }
 }
 
-/// Works on ten messages after the other until 20 calls were killed: `a…` is booked and acked in
-/// one transaction, `r…` is to be retried. `at_once`: how many it settles by one call.
+/// Works on ten messages after another until 20 calls were killed: `a…` is booked and acked in one
+/// transaction, `r…` is retried. `at_once`: how many messages one call settles.
 async fn work_while_killed(
     scene: &mut Scene,
     consumer: &mut SqlConsumer,
@@ -281,7 +281,7 @@ async fn work_while_killed(
                 while let Err(number) = work(consumer, works).await {
                     mend_until_done(consumer, mend).await;
                     if number == 31015 && works.len() > 1 && client == Client::Heedless {
-                        // It has committed the half of a call that was killed.
+                        // The client has committed half of a killed call.
                         parts.extend(works.chunks(1));
                         break;
                     }
@@ -289,8 +289,8 @@ async fn work_while_killed(
                         assert_none_is_held(scene, works).await;
                         break;
                     }
-                    // 1305: it was killed while it asked for a savepoint that is not there. 1689:
-                    // while it waited for the lock of a table's definition.
+                    // 1305: killed while the call looked for a savepoint that does not exist. 1689:
+                    // killed while it waited for the lock of a table's definition.
                     assert!([KILLED, 1305, 1689, 31025].contains(&number), "{number}");
                     killed += 1;
                 }
@@ -300,7 +300,7 @@ async fn work_while_killed(
     done
 }
 
-/// What is claimed, and of which claims, for whoever reads of a failure.
+/// Returns what is claimed, and by which claims, to explain a failure.
 async fn held_now(scene: &mut Scene) -> String {
     let rows = "SELECT CONCAT('message ', worker_id, '.', claim_no, '.', id, ' ', CONVERT(body USING latin1)) AS told \
                 FROM queue_message UNION ALL \
@@ -311,7 +311,7 @@ async fn held_now(scene: &mut Scene) -> String {
     text(&mut scene.conn, &all).await
 }
 
-/// What is claimed.
+/// The messages that are claimed.
 struct Work {
     delivery: String,
     body: String,
@@ -328,7 +328,7 @@ fn list(works: &[Work]) -> String {
     works.iter().map(|work| work.delivery.as_str()).collect::<Vec<_>>().join(",")
 }
 
-/// An ack whose answer was lost, or given back; never one that the session holds.
+/// Asserts that the session holds none of these: each was acked (the reply was lost) or given back.
 async fn assert_none_is_held(scene: &mut Scene, works: &[Work]) {
     let delivery = "CONVERT(CONCAT(worker_id, '.', claim_no, '.', id) USING latin1)";
     let list = list(works);

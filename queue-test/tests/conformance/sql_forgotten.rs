@@ -1,5 +1,5 @@
-//! What a SQL session remembers of its claims, and what it forgets: a claim that failed, and one
-//! whose messages others took away.
+//! What a SQL session remembers of its claims, and what it forgets: a failed claim, and a claim
+//! whose messages other sessions took away.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::scene::Scene;
 use crate::sql_consumer::{SqlConsumer, bodies};
 use crate::sql_faults::settle;
 
-/// Two topics with messages: `t` and `u`.
+/// Creates two topics with messages: `t` and `u`.
 async fn two_topics() -> Scene {
     let mut scene = Scene::new().await;
     let other = scene.db.topic("u").await;
@@ -24,11 +24,11 @@ async fn two_topics() -> Scene {
     scene
 }
 
-/// Locks the place where a claim records itself.
+/// Locks the gap where a claim inserts its record.
 const HOLD_CLAIMS: &str = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; START TRANSACTION; \
      SELECT * FROM queue_claim FOR UPDATE";
 
-/// A claim of `t` fails, and its number is given to a claim of `u`.
+/// Lets a claim of `t` fail, so that a claim of `u` gets its number.
 async fn assert_the_other_topics_claim_stays(scene: &mut Scene, consumer: &mut SqlConsumer) {
     let held = consumer.claim_of("u", 2).await;
     assert_eq!(bodies(&held), ["u0", "u1"]);
@@ -37,7 +37,7 @@ async fn assert_the_other_topics_claim_stays(scene: &mut Scene, consumer: &mut S
     assert_eq!(consumer.settle_all(&held, "ack").await, "ack,ack");
 }
 
-/// P1: the number of a claim that met a lock is given back by its rollback.
+/// P1: the rollback of a claim that met a lock frees the claim's number.
 #[tokio::test]
 async fn a_claim_that_met_a_lock_releases_no_claim_of_another_topic() {
     let mut scene = two_topics().await;
@@ -49,7 +49,7 @@ async fn a_claim_that_met_a_lock_releases_no_claim_of_another_topic() {
     assert_the_other_topics_claim_stays(&mut scene, &mut consumer).await;
 }
 
-/// P1 by `KILL QUERY`, after which no handler runs.
+/// P1 by `KILL QUERY`, after which no SQL handler runs.
 #[tokio::test]
 async fn a_claim_that_was_killed_releases_no_claim_of_another_topic() {
     for mend in ["ROLLBACK", "DO 0"] {
@@ -62,7 +62,7 @@ async fn a_claim_that_was_killed_releases_no_claim_of_another_topic() {
     }
 }
 
-/// A consumer that holds the suspect `0`, and the message `1` that waits behind it.
+/// Creates a consumer that holds the suspect `0`; the message `1` waits behind it.
 async fn with_a_suspect() -> (Scene, SqlConsumer, String, NewMessage) {
     let mut scene = Scene::new().await;
     let message = scene.enqueue(2).await.remove(0);
@@ -79,7 +79,8 @@ async fn take_away(scene: &Scene, message: &NewMessage) {
     assert_eq!(answer, Attempt::Cancelled(Was::Fenced));
 }
 
-/// P2: the poison message that one cancels is a suspect, and nothing is claimed beside one.
+/// P2: an operator cancels a poison message, which is a suspect, and nothing is claimed beside a
+/// suspect.
 #[tokio::test]
 async fn a_session_claims_on_after_its_suspect_was_cancelled() {
     let (mut scene, mut consumer, delivery, message) = with_a_suspect().await;
@@ -89,7 +90,7 @@ async fn a_session_claims_on_after_its_suspect_was_cancelled() {
     assert_eq!(scene.hot().await, (1, 1, 1), "the claim without a message is forgotten");
 }
 
-/// P2: as above, by `topic delete --purge`; there is no settle in between.
+/// P2: the same with `topic delete --purge`; there is no settle in between.
 #[tokio::test]
 async fn a_session_claims_on_after_its_suspect_was_purged() {
     let (mut scene, mut consumer, _, _) = with_a_suspect().await;
@@ -100,7 +101,7 @@ async fn a_session_claims_on_after_its_suspect_was_purged() {
     assert_eq!(scene.hot().await, (1, 1, 1), "the claim without a message is forgotten");
 }
 
-/// P2: the rest of a claim is settled in a snapshot in which the cancelled message is still there.
+/// P2: the rest of a claim is settled in a snapshot that still shows the cancelled message.
 #[tokio::test]
 async fn a_session_takes_suspects_after_a_cancel_that_its_snapshot_did_not_see() {
     let mut scene = Scene::new().await;
@@ -117,7 +118,7 @@ async fn a_session_takes_suspects_after_a_cancel_that_its_snapshot_did_not_see()
     assert_eq!(scene.hot().await, (1, 1, 1), "the claim without a message is forgotten");
 }
 
-/// Of a claim that still has a message, nothing is given up.
+/// While a claim still has a message, none of it is given up.
 #[tokio::test]
 async fn a_claim_keeps_what_a_cancel_has_left_of_it() {
     let mut scene = Scene::new().await;
@@ -144,7 +145,7 @@ async fn ordinary_messages_have_their_turn_between_suspects() {
         order.extend(bodies(&held));
         consumer.settle(&held[0], "ack").await;
     }
-    // Where nothing else is ready, no suspect waits.
+    // Where nothing else is ready, suspects do not wait.
     assert_eq!(order, ["0", "3", "1", "2"]);
     scene.enqueue(1).await;
     scene.sql("UPDATE queue_message SET priority = 105").await;

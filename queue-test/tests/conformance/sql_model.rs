@@ -1,7 +1,7 @@
 //! Random sequences of SQL sessions over two topics, beside a worker of the library, against a
-//! model of what each session holds. What a session was given and has begun to settle stays its
-//! own, whatever else it and others do, until it is settled, cancelled or given back; and each
-//! message is over once.
+//! model of what each session holds. A delivery that a session was given and has begun to settle
+//! stays the session's, whatever it and others do, until it is settled, cancelled or given back;
+//! and each message ends once.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,17 +26,17 @@ const SEQUENCES: u64 = 8;
 const STEPS: usize = 50;
 const SESSIONS: usize = 2;
 
-/// Keeps every claim from recording itself, and from being given back.
+/// Keeps every claim from inserting its record, and from being given back.
 const HOLD_CLAIMS: &str = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; START TRANSACTION; \
      SELECT * FROM queue_claim FOR UPDATE";
 
-/// What a session was given.
+/// A delivery that a session was given.
 #[derive(Debug, Clone)]
 struct Live {
     topic: usize,
     delivery: String,
     body: String,
-    /// A settle of its claim was tried: the next claim of the topic no longer gives it back.
+    /// A settle of its claim was tried: the topic's next claim no longer gives it back.
     kept: bool,
 }
 
@@ -52,14 +52,14 @@ struct Play {
     sessions: Vec<(SqlConsumer, Vec<Live>)>,
     worker: Worker,
     admin: Session,
-    /// Those that are not over yet.
+    /// The messages that have not ended.
     messages: BTreeMap<String, (usize, MsgId)>,
     sent: usize,
     rng: StdRng,
     steps: Vec<String>,
 }
 
-/// Says which sequence failed.
+/// Prints which sequence failed.
 impl Drop for Play {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -125,7 +125,7 @@ impl Play {
         }
     }
 
-    /// What a claim of the topic, whatever becomes of it, may give back.
+    /// Forgets what any claim of the topic, whatever its outcome, may give back.
     fn forget_unsaid(&mut self, of: usize, topic: usize) {
         self.sessions[of].1.retain(|live| live.topic != topic || live.kept);
     }
@@ -148,7 +148,7 @@ impl Play {
         }
     }
 
-    /// A claim that meets a lock, and is killed or waits in vain.
+    /// Makes a claim wait for a lock until it is killed or times out.
     async fn fail_to_claim(&mut self, of: usize, topic: usize, killed: bool) {
         self.say(format!("{of} fails to claim of {topic}, killed: {killed}"));
         self.forget_unsaid(of, topic);
@@ -162,7 +162,7 @@ impl Play {
             answer
         };
         let kill = async {
-            // Where nothing is ready, nothing waits.
+            // Where nothing is ready, the claim does not wait.
             while !ended.load(Ordering::Relaxed) {
                 if self.scene.lock_waits().await > 0 {
                     self.scene.sql(&format!("KILL QUERY {id}")).await;
@@ -174,21 +174,21 @@ impl Play {
         let (answer, ()) = tokio::join!(claim, kill);
         assert_eq!(answer.map_or(Vec::<Row>::new(), |rows| rows).len(), 0);
         self.scene.sql("ROLLBACK").await;
-        // A kill may come late, and hits this then.
+        // A kill may come late, and then hits this statement.
         until("the session is mended", async || {
             self.sessions[of].0.tried("ROLLBACK").await.is_ok()
         })
         .await;
     }
 
-    /// One of what the session holds, which it is about to settle.
+    /// Picks one of the session's deliveries to settle.
     fn pick(&mut self, of: usize) -> Option<Live> {
         let picked = self.sessions[of].1.choose(&mut self.rng)?.clone();
         self.keep(picked.claim());
         Some(picked)
     }
 
-    /// Whoever names a delivery was given its claim.
+    /// Marks a claim whose delivery was named: the session has received it.
     fn keep(&mut self, claim: &str) {
         let all = self.sessions.iter_mut().flat_map(|(_, live)| live);
         all.filter(|one| one.claim() == claim).for_each(|one| one.kept = true);
@@ -232,7 +232,7 @@ impl Play {
         self.over(body);
     }
 
-    /// Cancels a message; a session that holds it finds that out when it settles.
+    /// Cancels a message; a session that holds it notices when it settles.
     async fn cancel(&mut self, body: &str) {
         let held = self.sessions.iter().enumerate().find_map(|(of, (_, live))| {
             live.iter().find(|one| one.body == body).map(|one| (of, one.clone()))
@@ -252,7 +252,8 @@ impl Play {
         }
     }
 
-    /// Cancels one of a claim, and acks another in a snapshot that does not show it.
+    /// Cancels one message of a claim, and acks another in a snapshot that does not show the
+    /// cancel.
     async fn cancel_unseen(&mut self, of: usize) {
         let held = &self.sessions[of].1;
         let of_one_claim =
@@ -270,7 +271,7 @@ impl Play {
         self.keep(live.claim());
     }
 
-    /// Makes a ready message suspect.
+    /// Makes a ready message a suspect.
     async fn suspect(&mut self, topic: usize) {
         self.say(format!("a suspect in {topic}"));
         let id = self.topics[topic].id.0;
@@ -288,7 +289,7 @@ impl Play {
         settle(&self.worker, all(&claimed, &Settlement::Ack)).await;
     }
 
-    /// What the model says is held is held.
+    /// Checks that everything the model holds is held.
     async fn look(&mut self) {
         let claimed = "SELECT COALESCE(GROUP_CONCAT(CONCAT(worker_id, '.', claim_no, '.', id)), '') \
              FROM queue_message WHERE worker_id > 0";
@@ -302,7 +303,7 @@ impl Play {
         }
     }
 
-    /// Every session still claims, suspects too, and leaves nothing.
+    /// Checks that every session can still claim, suspects too, and leaves nothing.
     async fn end(mut self) {
         for of in 0..SESSIONS {
             while !self.sessions[of].1.is_empty() {
@@ -310,7 +311,7 @@ impl Play {
             }
         }
         for of in 0..SESSIONS {
-            // What was claimed and not handed out the claim gives back.
+            // The claim gives back what was claimed and not handed out.
             for topic in 0..2 {
                 self.claim(of, topic).await;
                 while !self.sessions[of].1.is_empty() {

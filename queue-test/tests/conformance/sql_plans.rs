@@ -1,5 +1,5 @@
-//! H13 for consumers by SQL: what their calls read, counted by the server itself, because nobody
-//! sees the statements within a procedure go over the wire.
+//! H13 for SQL consumers: what their calls read, counted by the server itself, because the
+//! statements within a procedure do not go over the wire.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::plans::fill;
 use crate::scene::Scene;
 use crate::sql_consumer::SqlConsumer;
 
-/// How many rows and entries this session has read so far.
+/// Returns how many rows and entries this session has read so far.
 async fn read_so_far(consumer: &mut SqlConsumer) -> u64 {
     let status = "SHOW SESSION STATUS LIKE 'Handler_read%'";
     let rows: Vec<(String, String)> = consumer.conn.query(status).await.unwrap();
@@ -38,7 +38,7 @@ async fn the_calls_of_a_consumer_read_by_key_however_much_there_is() {
     let held = consumer.claim_and_keep(10).await;
     assert_eq!(held.len(), 10);
     let mut before = read_so_far(&mut consumer).await;
-    // What the question reads of the server's own numbers is the same each time.
+    // The query always reads the same number of the server's own counters.
     let question = read_so_far(&mut consumer).await - before;
     before += question;
     let mut none_beyond = async |consumer: &mut SqlConsumer, call: &str, most: u64| {

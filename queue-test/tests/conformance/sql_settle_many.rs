@@ -15,7 +15,7 @@ fn call(deliveries: &str, verdict: &str) -> String {
     format!("CALL queue_settle('{deliveries}', '{verdict}', NULL, NULL)")
 }
 
-/// A session with so many deliveries, of two claims.
+/// Creates a session with `n` deliveries, from two claims.
 async fn holder(scene: &mut Scene, n: usize) -> (SqlConsumer, Vec<Claimed>) {
     scene.enqueue(n).await;
     let mut consumer = SqlConsumer::new(scene.db.url()).await;
@@ -124,20 +124,20 @@ async fn a_thousand_are_settled_by_one_call_in_either_direction() {
     }
 }
 
-/// With the transaction the work of all is undone: a client that says its last statement again, or
-/// a part of it, must not ack what was not done.
+/// A rollback undoes the work of all: a client that repeats its last statement, or a part of it,
+/// must not ack what was undone.
 #[tokio::test]
 async fn none_of_them_is_acked_alone_after_their_transaction_was_undone() {
     let mut scene = Scene::new().await;
     let (mut consumer, held) = holder(&mut scene, 5).await;
     consumer.undone(&mut scene, &call(&deliveries(&held[..4]), "ack")).await;
-    // That another one is settled changes nothing.
+    // Settling another one changes nothing.
     consumer.settle_all(&held[4..], "ack").await;
     for part in [&held[..2], &held[2..3]] {
         assert_eq!(consumer.refused(&call(&deliveries(part), "ack")).await, 31025);
     }
     assert_eq!(scene.hot().await, (4, 4, 2));
-    // The last one is done again, and the others are said to be done a second time.
+    // The client does the last one's work again; a second ack vouches for the work of the others.
     consumer.run("START TRANSACTION").await;
     consumer.settle(&held[3], "ack").await;
     consumer.run("COMMIT").await;
@@ -145,7 +145,7 @@ async fn none_of_them_is_acked_alone_after_their_transaction_was_undone() {
     assert_eq!(scene.hot().await, (0, 0, 0));
 }
 
-/// Nor after the client has undone it, because one of them could not be settled.
+/// Nor after the client has rolled back because one of them could not be settled.
 #[tokio::test]
 async fn none_of_them_is_acked_alone_after_their_settle_was_refused() {
     let mut scene = Scene::new().await;
@@ -183,7 +183,7 @@ async fn of_two_with_one_biz_id_one_is_done_and_then_the_other_is_acked_alone() 
     assert_eq!(number, 31023);
     assert!(text.contains(&format!("the biz id of {same} was acked")), "{text}");
     consumer.run("ROLLBACK").await;
-    // The work of each was undone, and nobody else has done it.
+    // The work of each was undone, and no other consumer has done it.
     for claimed in [&held[1], &held[2]] {
         assert_eq!(consumer.refused(&call(&claimed.delivery, "ack")).await, 31025);
     }

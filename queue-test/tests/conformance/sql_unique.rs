@@ -1,4 +1,4 @@
-//! Given ids and unique keys through the plain SQL contract, as any language calls it.
+//! Given ids and unique keys through the plain SQL contract, as any language uses it.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ async fn scene() -> Scene {
     Scene::with(&settings).await
 }
 
-/// What a call in a transaction of its own left: id, duplicate, replaced.
+/// Returns what a call in its own transaction left: id, duplicate, replaced.
 async fn called(conn: &mut Conn, call: &str) -> (String, u8, u8) {
     for round in 0.. {
         conn.query_drop("START TRANSACTION").await.unwrap();
@@ -32,8 +32,8 @@ async fn called(conn: &mut Conn, call: &str) -> (String, u8, u8) {
         };
         match done {
             Ok(()) => break,
-            // Neither server lets every one of them through at once: a deadlock, or, on MariaDB at
-            // REPEATABLE READ, a row that another has changed since the transaction began.
+            // Neither server lets all of them through at once: a deadlock, or, on MariaDB at
+            // REPEATABLE READ, a row that another session has changed since the transaction began.
             Err(mysql_async::Error::Server(error))
                 if matches!(error.code, 1213 | 1020) && round < 50 =>
             {
@@ -50,7 +50,7 @@ fn with_id(id: Uuid) -> String {
     format!("CALL queue_enqueue('t', 'm', NULL, NULL, NULL, NULL, '{id}')")
 }
 
-/// `rest`: key, time, what happens to the next one, longest wait, moment.
+/// Builds a call; `rest`: key, time, what happens to the next one, longest wait, moment.
 fn unique(body: &str, rest: &str) -> String {
     format!("CALL queue_enqueue_unique('t', '{body}', {rest}, NULL, NULL, NULL, NULL, NULL, NULL)")
 }
@@ -71,7 +71,7 @@ async fn an_id_sent_twice_is_one_message_during_the_window() {
     assert_eq!(called(&mut conn, &with_id(id)).await.1, 1);
     scene.sql("UPDATE queue_dedupe SET keep_until = UTC_TIMESTAMP(6) - INTERVAL 1 SECOND").await;
     assert_eq!(called(&mut conn, &with_id(id)).await.1, 0);
-    // Without an id of its own a message needs no transaction.
+    // Without a given id a message needs no transaction.
     conn.query_drop("CALL queue_enqueue('t', 'm', NULL, NULL, NULL, NULL, NULL)").await.unwrap();
     assert_eq!(scene.hot().await.0, 2);
     assert_eq!(scene.number("SELECT COUNT(*) FROM queue_dedupe").await, 1);
@@ -215,7 +215,7 @@ async fn a_debounced_message_waits_anew_but_no_longer_than_its_longest_wait() {
         let rest = format!("'k', NULL, 'debounce', {most}, {moment}");
         called(&mut conn, &unique(&wait.to_string(), &rest)).await;
         let waits = scene.number(seconds).await;
-        // The moment was named before the call, and the machine may be busy.
+        // The moment was computed before the call, and the machine may be busy.
         let expected = wait.min(300);
         assert!((expected - 30..=expected).contains(&waits), "{wait}: {waits}");
     }
@@ -246,7 +246,7 @@ async fn what_does_not_go_together_is_refused() {
     }
 }
 
-/// Of what it has locked, a transaction at REPEATABLE READ may see an older version.
+/// At REPEATABLE READ, a transaction may see an older version of the rows it has locked.
 #[tokio::test]
 async fn a_replacement_by_the_same_words_is_none_that_was_killed() {
     let scene = scene().await;
@@ -263,7 +263,7 @@ async fn a_replacement_by_the_same_words_is_none_that_was_killed() {
             let again: (String, u8, u8) = two.query_first(left).await.unwrap().unwrap();
             assert_eq!(again, (first.0, 1, 1));
         }
-        // MariaDB: a row that another has changed since the transaction began.
+        // MariaDB: a row that another session has changed since the transaction began.
         Err(mysql_async::Error::Server(error)) => assert_eq!(error.code, 1020, "{error}"),
         Err(error) => panic!("{error}"),
     }

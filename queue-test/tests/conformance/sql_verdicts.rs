@@ -1,4 +1,4 @@
-//! What becomes of a message is the same, whoever says it: a worker of the library settles in one
+//! A verdict has the same effect from every client: a worker of the library settles in one
 //! database, `CALL queue_settle(…)` in another, and both have the same rows afterwards.
 
 use std::num::NonZeroU32;
@@ -19,8 +19,8 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 const VERDICTS: [&str; 6] = ["ack", "retry", "snooze", "dead-letter", "discard", "release"];
 
-/// Everything that a settle may leave, but for what is no two times the same: connections, and
-/// times, of which the hour is told.
+/// Everything that a settle may leave, except what differs each time: connections, and times, which
+/// are compared by the hour.
 const LEFT: [(&str, &str, &str); 10] = [
     (
         "queue_message",
@@ -54,7 +54,7 @@ const LEFT: [(&str, &str, &str); 10] = [
     ("queue_trace", "topic_id, msg_id, event, delivery_no, worker_id, outcome, error", "NULL"),
 ];
 
-/// The rows of all tables, each column in hexadecimal, so that no server converts any byte.
+/// Returns the rows of all tables, each column in hexadecimal, so that no server converts any byte.
 async fn left(scene: &mut Scene) -> Vec<String> {
     let mut all = Vec::new();
     scene.sql("SET SESSION group_concat_max_len = 1000000").await;
@@ -71,7 +71,7 @@ async fn left(scene: &mut Scene) -> Vec<String> {
     all
 }
 
-/// Columns, parted by commas that are in no parentheses.
+/// Splits columns at commas outside parentheses.
 fn split(columns: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0;
     columns.split(move |c: char| {
@@ -91,7 +91,7 @@ fn messages() -> Vec<NewMessage> {
     let own = NewMessage::new("own")
         .with_retry(&RetryPolicy::Fixed(2 * HOUR))
         .with_max_attempts(NonZeroU32::MIN);
-    // It asks for more than its topic allows.
+    // It requests more than its topic allows.
     let eager = NewMessage::new("eager")
         .with_retry(&RetryPolicy::Fixed(Duration::from_millis(1)))
         .with_max_attempts(NonZeroU32::MAX);
@@ -100,7 +100,7 @@ fn messages() -> Vec<NewMessage> {
         .into()
 }
 
-/// What a handler of the library says, in place of the verdict.
+/// Returns what a handler of the library returns in place of the verdict.
 fn said(verdict: &str, error: &str) -> RunOutcome {
     let error = error.to_owned();
     RunOutcome::Returned(match verdict {
@@ -113,18 +113,18 @@ fn said(verdict: &str, error: &str) -> RunOutcome {
     })
 }
 
-/// Who settles the messages.
+/// How the messages are settled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum By {
     Library,
-    /// A call for each message.
+    /// One call for each message.
     Calls,
-    /// One for all.
+    /// One call for all.
     OneCall,
 }
 
-/// Every message of each scene ends by `verdict`: in the first by the library, in the others by
-/// SQL.
+/// Every message of each scene ends by `verdict`: in the first through the library, in the others
+/// through SQL.
 async fn settle_all_ways(
     settings: &TopicSettings,
     dead_to: Option<&str>,
@@ -172,7 +172,7 @@ async fn settle_all_ways(
     }
     for (by, told_by) in [(By::Calls, &told[1]), (By::OneCall, &told[2])] {
         for ((table, ..), (by_library, by_sql)) in LEFT.iter().zip(told[0].iter().zip(told_by)) {
-            // Each call publishes by itself.
+            // Each call publishes its own floor.
             if (by, *table) != (By::Calls, "queue_floor") {
                 assert_eq!(by_library, by_sql, "{by:?}: {verdict}, {dead_to:?}, {settings:?}");
             }
@@ -276,7 +276,7 @@ async fn a_retry_policy_is_read_as_the_library_reads_it() {
     }
 }
 
-/// Headers may be any bytes, of any client.
+/// Headers may be any bytes, from any client.
 #[tokio::test]
 async fn headers_that_cannot_be_read_leave_the_topics_policy() {
     let limit = TopicSettings { max_attempts: 2, ..settings() };

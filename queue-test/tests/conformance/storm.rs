@@ -1,4 +1,4 @@
-//! Everything at once: many workers, every kind of end, no fault injected.
+//! Everything at once: many workers, every kind of end, no injected fault.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ use crate::scene::{Scene, all, retry};
 const MESSAGES: usize = 5_000;
 const WORKERS: usize = 8;
 
-/// What becomes of a delivery: a third of the messages is retried or released once.
+/// Returns the end of a delivery: a third of the messages is retried or released once.
 fn end_of(delivery: &Delivery) -> Settlement {
     match (delivery.delivery_no, delivery.body[0] % 6) {
         (DeliveryNo(1), 0) => retry(Duration::ZERO),
@@ -24,7 +24,7 @@ fn end_of(delivery: &Delivery) -> Settlement {
     }
 }
 
-/// Each message is acked once, no delivery is seen twice, nothing is seen more often than it was
+/// Each message is acked once, no delivery is seen twice, no message is seen more often than it was
 /// given back, no call fails, and nothing is left over.
 async fn storm(strategy: ClaimStrategy) {
     let mut scene = Scene::new().await;

@@ -26,7 +26,7 @@ use rowmq_core::{
 };
 use rowmq_test::TestDatabase;
 
-/// How long is waited for messages: far longer than it takes on a busy machine.
+/// How long a test waits for messages: far longer than it takes on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(30);
 
 /// A database with the stream `s` in it.
@@ -62,14 +62,14 @@ impl Stream {
         store::topic::existing(&mut self.conn, &name).await.unwrap()
     }
 
-    /// Enqueues messages with the bodies of these numbers.
+    /// Enqueues messages with these numbers as bodies.
     pub(crate) async fn enqueue(&mut self, bodies: std::ops::Range<usize>) -> Vec<NewMessage> {
         let messages: Vec<_> = bodies.map(|n| NewMessage::new(n.to_string())).collect();
         enqueue_all(&mut self.conn, &self.topic.name, &messages).await.unwrap();
         messages
     }
 
-    /// Gives everything in the inbox its offset.
+    /// Gives each message of the inbox its offset.
     pub(crate) async fn sequence(&mut self) -> usize {
         let mut messages = 0;
         loop {
@@ -115,7 +115,7 @@ pub(crate) async fn claim_n(worker: &Worker, group: &Topic, n: usize) -> Vec<Del
     deliveries
 }
 
-/// The offsets, in the order of the deliveries.
+/// Returns the offsets, in the order of the deliveries.
 pub(crate) fn offsets(deliveries: &[Delivery]) -> Vec<u64> {
     deliveries.iter().map(|one| one.position.unwrap().offset.0).collect()
 }

@@ -1,4 +1,4 @@
-//! How much workers get done: told soon, counted by topic, and never less than before.
+//! Workers' throughput: reported soon, counted by topic, and never decreasing.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use rowmq_test::until;
 use crate::scene::{Scene, retry};
 use crate::sql_consumer::SqlConsumer;
 
-/// The sums of the scene's topic.
+/// Returns the sums of the scene's topic.
 async fn sums(scene: &mut Scene) -> Throughput {
     let all = by_topic(&mut scene.conn).await.unwrap();
     assert!(all.len() < 2, "{all:?}");
@@ -59,7 +59,7 @@ async fn totals_are_told_soon_and_their_sums_never_shrink() {
 async fn a_worker_that_stops_tells_of_all_its_topics() {
     let mut scene = Scene::new().await;
     let worker = scene.worker().await;
-    // Three statements of the most that one tells.
+    // Enough for three statements, each with the most topics that one reports.
     let topics = 2 * TOPICS_AT_ONCE as u32 + 1;
     (1..=topics).for_each(|topic| worker.counter().settled(TopicId(topic), &Settlement::Ack));
     worker.stop().await.unwrap();

@@ -60,7 +60,7 @@ async fn settings_come_back_as_they_were_set() {
             handled: true,
         },
         trace: Sampling::per_million(1),
-        // Of a group only: in the tests of streams.
+        // Only for a group: covered by the tests of streams.
         filter: HeaderFilter::default(),
     };
     let (a, b) = (name("a"), name("b"));
@@ -73,7 +73,7 @@ async fn settings_come_back_as_they_were_set() {
     topic::set(&mut scene.conn, &b, &settings).await.unwrap();
     let found = topic::find(&mut scene.conn, &b).await.unwrap().unwrap();
     assert_eq!(found.settings, settings);
-    // To what it is already: matched, so no error.
+    // To its current value: the row matches, so no error.
     topic::set(&mut scene.conn, &b, &settings).await.unwrap();
 }
 
@@ -145,7 +145,7 @@ async fn a_retry_policy_that_cannot_be_kept_is_refused_and_an_unreadable_one_is_
     assert_eq!(found.settings, TopicSettings::default());
 }
 
-/// The server's clock, the only one that counts.
+/// The server's clock is the only one that counts.
 #[tokio::test]
 async fn the_servers_time_is_utc_and_moves() {
     let mut scene = Scene::new().await;

@@ -1,4 +1,4 @@
-//! The trace: what is committed is in it, and nothing else.
+//! The trace: it contains what is committed, and nothing else.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub(crate) fn traced() -> TopicSettings {
     TopicSettings { trace: Sampling::ALL, ..TopicSettings::default() }
 }
 
-/// An event, its delivery and what came of it.
+/// An event, its delivery and its outcome.
 pub(crate) type Told = (Event, u32, Option<String>);
 
 pub(crate) fn told(records: &[Record]) -> Vec<Told> {
@@ -34,7 +34,7 @@ pub(crate) fn told(records: &[Record]) -> Vec<Told> {
     records.iter().map(one).collect()
 }
 
-/// As [`told`] says it.
+/// Builds one as [`told`] returns it.
 pub(crate) fn event(event: Event, delivery_no: u32, outcome: &str) -> Told {
     (event, delivery_no, Some(outcome.to_owned()).filter(|outcome| !outcome.is_empty()))
 }
@@ -123,10 +123,10 @@ async fn every_way_to_enqueue_tells_who_did_it() {
     };
     transaction(&mut scene.conn, "test", send).await.unwrap();
     assert_eq!(scene.number("SELECT COUNT(*) FROM queue_trace").await, 1102);
-    // What has replaced another is that one.
+    // The replacing message keeps the id of the one it replaced.
     assert_eq!(told(&scene.trace(first.msg_id).await), [event(Event::Enqueued, 0, "")]);
     assert_eq!(scene.trace(second.msg_id).await, []);
-    // The row that is to be replaced was remembered, whatever was numbered since.
+    // The row to replace was remembered, whatever rows got numbers since.
     assert_eq!(
         scene.text("SELECT body FROM queue_scheduled WHERE unique_key = 'k'").await,
         "second"
@@ -162,7 +162,7 @@ async fn the_library_and_sql_sample_the_same_messages() {
     assert_eq!(scene.number(uneven).await, 0);
 }
 
-/// Off costs no statement: neither to enqueue, nor to claim, nor to settle.
+/// Traces that are off cost no statement: neither to enqueue, nor to claim, nor to settle.
 #[tokio::test]
 async fn a_topic_without_traces_says_nothing_of_them_to_the_server() {
     for (settings, statements) in [(TopicSettings::default(), false), (traced(), true)] {
@@ -302,7 +302,7 @@ async fn the_story_of_a_message_is_told_with_a_trace_and_without() {
     topic::set(&mut scene.conn, &scene.topic.name, &off).await.unwrap();
     assert_eq!(trace::sampling_of(&mut scene.conn, scene.topic.id).await.unwrap(), Sampling::OFF);
     let quiet = scene.enqueue(1).await;
-    // Without a trace an id alone says nothing of a message that is ready.
+    // Without a trace, an id alone does not find a ready message.
     let story = tell(&mut session, None, quiet[0].msg_id).await.unwrap();
     assert_eq!((story.topic, story.found.len()), (None, 0));
     let named = Some(scene.topic.clone());

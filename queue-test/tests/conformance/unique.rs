@@ -1,4 +1,4 @@
-//! Unique keys: which message holds one, until when, and what becomes of the others.
+//! Unique keys: which message holds one, until when, and what happens to the others.
 
 mod ends;
 mod locked;
@@ -20,7 +20,7 @@ use crate::scene::{Scene, all, claim_n, number, settle};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Messages that wait, in whichever table.
+/// Counts the messages that wait, in either table.
 const WAITING: &str = "SELECT (SELECT COUNT(*) FROM queue_message WHERE topic_id > 0) \
      + (SELECT COUNT(*) FROM queue_scheduled)";
 

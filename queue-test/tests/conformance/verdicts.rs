@@ -1,4 +1,4 @@
-//! What the verdicts of handlers leave behind: times of retry, snoozes, the history of failed runs.
+//! What the verdicts of handlers leave behind: retry times, snoozes, the history of failed runs.
 
 use std::time::Duration;
 
@@ -24,12 +24,12 @@ fn dead_letter(error: &str) -> Settlement {
 }
 
 impl Scene {
-    /// The failed runs that the one message of `table` has in its history.
+    /// Returns the failed runs in the history of `table`'s only message.
     async fn history(&mut self, table: &str) -> Vec<FailedRun> {
         FailedRun::from_stored(self.text(&format!("SELECT history FROM {table}")).await.as_bytes())
     }
 
-    /// Makes everything ready that waits, due or not.
+    /// Makes every waiting message ready, due or not.
     async fn promote_all(&mut self) {
         self.sql("UPDATE queue_scheduled SET due_at = UTC_TIMESTAMP(6)").await;
         promote(&mut self.conn, 100).await;
@@ -148,7 +148,7 @@ async fn each_failed_run_leaves_a_line_that_stays_with_the_message_wherever_it_g
     assert_eq!(scene.history("queue_archive").await, told);
 }
 
-/// From any language: by the headers that the procedure is given.
+/// From any language: through the headers given to the procedure.
 #[tokio::test]
 async fn a_message_enqueued_by_sql_may_have_a_policy_and_a_limit_of_its_own() {
     let retry = RetryPolicy::Fixed(Duration::from_secs(7));
@@ -210,7 +210,7 @@ async fn a_history_keeps_its_newest_part_within_its_limit() {
     }
     let bytes = scene.number("SELECT LENGTH(history) FROM queue_message").await;
     assert_eq!(bytes, 32_768);
-    // Cut by the byte, so not to be read as text.
+    // Cut at a byte, so it may not be valid text.
     let hex = scene.text("SELECT HEX(history) FROM queue_message").await;
     let byte = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
     let stored: Vec<u8> = (0..hex.len()).step_by(2).map(byte).collect();

@@ -1,5 +1,5 @@
-//! A relay that remembers every statement a client prepares and runs, values and all, so that a
-//! plan is asked for the very statement that was run and not for a copy of its text.
+//! A relay that records every statement a client prepares and runs, with its values, so that
+//! EXPLAIN gets the statement itself and not a copy of its text.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -51,7 +51,7 @@ impl Recorder {
         &self.url
     }
 
-    /// What has been run so far; one of each text.
+    /// Returns what has been run so far; one statement of each text.
     pub(crate) fn distinct(&self) -> Vec<Run> {
         let mut seen: Vec<Run> = Vec::new();
         for run in self.log.lock().unwrap().iter() {
@@ -63,7 +63,7 @@ impl Recorder {
     }
 }
 
-/// What is prepared on one connection.
+/// The prepared statements of one connection.
 #[derive(Default)]
 struct Prepared {
     asked: Option<String>,
@@ -107,7 +107,7 @@ async fn statements(
     }
 }
 
-/// The values of an execution, after its id, flags and count.
+/// Returns the values of an execution, which follow its id, flags and count.
 fn values(bytes: &[u8], n: usize) -> Vec<Value> {
     if n == 0 {
         return Vec::new();
@@ -141,7 +141,7 @@ fn values(bytes: &[u8], n: usize) -> Vec<Value> {
     values
 }
 
-/// A length as the protocol encodes it, and the bytes that takes.
+/// Decodes a length of the protocol; returns it and the number of its bytes.
 fn length(bytes: &[u8]) -> (usize, usize) {
     let number =
         |n: usize| bytes[1..=n].iter().rev().fold(0, |sum, byte| sum << 8 | usize::from(*byte));
@@ -157,7 +157,7 @@ async fn replies(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, prepared: Arc<
     while let Some(packet) = read_packet(&mut from).await {
         {
             let mut prepared = prepared.lock().unwrap();
-            // The first packet after the question: OK, then the statement's id and its columns.
+            // The first packet after the request: OK, then the statement's id and its columns.
             if let Some(text) = prepared.asked.take()
                 && packet[4] == 0
             {
@@ -172,7 +172,7 @@ async fn replies(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, prepared: Arc<
     }
 }
 
-/// One packet with its header of length and number.
+/// Reads one packet with its header of length and number.
 async fn read_packet(from: &mut OwnedReadHalf) -> Option<Vec<u8>> {
     let mut packet = vec![0; 4];
     from.read_exact(&mut packet).await.ok()?;

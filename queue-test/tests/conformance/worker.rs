@@ -1,4 +1,4 @@
-//! Workers: registration, sessions, the connection as lease.
+//! Workers: registration, sessions, the connection as a lease.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ async fn row(conn: &mut AsyncMysqlConnection, worker: &Worker) -> WorkerRow {
     worker::find(conn, worker.id()).await.unwrap().unwrap()
 }
 
-/// The last word of the worker's client id.
+/// Returns the slot, the last word of the worker's client id.
 fn slot_of(row: &WorkerRow, client: &str, worker: &Worker) -> u32 {
     let slot = row.client_id.strip_prefix(&format!("{client} {} ", worker.instance()));
     slot.unwrap_or_else(|| panic!("{}", row.client_id)).parse().unwrap()
@@ -91,7 +91,7 @@ async fn a_worker_that_stops_gives_everything_back_uncharged_and_signs_off() {
     .await;
 }
 
-/// A row that a stranger's transaction has locked is left to the sweep, and its claim with it.
+/// The stop leaves a row that another transaction has locked to the sweep, and its claim with it.
 #[tokio::test]
 async fn a_stop_does_not_wait_for_a_stranger() {
     let mut scene = Scene::new().await;
@@ -123,7 +123,7 @@ async fn a_stopped_worker_does_nothing_more() {
     assert!(worker.stop().await.is_err());
 }
 
-/// Nobody is left to settle what it holds: the sweep takes it, uncharged, and it is no crash.
+/// No worker is left to settle what it holds: the sweep takes it, uncharged, and it is no crash.
 #[tokio::test]
 async fn a_worker_whose_last_handle_is_dropped_signs_off_and_leaves_its_claims_to_the_rescue() {
     let mut scene = Scene::new().await;
@@ -156,7 +156,7 @@ async fn beats_rise_and_their_time_moves() {
     .await;
 }
 
-/// A mere reconnect costs no second run: the worker, its claims and its fence stay.
+/// A mere reconnect costs no second run: the worker keeps its row, its claims and its fence.
 #[tokio::test]
 async fn a_killed_work_session_is_taken_up_again_and_its_claims_are_settled() {
     let mut scene = Scene::new().await;
@@ -217,7 +217,7 @@ async fn a_worker_survives_the_loss_of_both_sessions_at_once() {
         let before = row(&mut scene.conn, &worker).await;
         proxy.reset();
         until("both sessions are taken up again", async || {
-            // Asking for nothing makes the work session look after itself.
+            // An empty settle makes the work session check its connection.
             worker.settle(Vec::new()).await.unwrap();
             let now = row(&mut scene.conn, &worker).await;
             now.life_conn != before.life_conn && now.conn != before.conn
@@ -228,7 +228,7 @@ async fn a_worker_survives_the_loss_of_both_sessions_at_once() {
     assert_eq!(bodies(&claim_n(&worker, scene.topic.id, 1).await), ["1"]);
 }
 
-/// H5: it finds its row dead, says so, and does nothing more.
+/// H5: the worker finds its row dead, reports it, and does nothing more.
 #[tokio::test]
 async fn a_worker_that_was_declared_dead_finds_out_and_claims_nothing_more() {
     let mut scene = Scene::new().await;
@@ -263,7 +263,7 @@ async fn a_worker_that_was_declared_dead_finds_out_and_claims_nothing_more() {
     assert_eq!(scene.hot().await, (2, 0, 0));
 }
 
-/// The worker's row is gone altogether: as dead as declared dead.
+/// The worker's row is gone: it is as dead as one that was declared dead.
 #[tokio::test]
 async fn a_worker_whose_row_is_gone_is_dead() {
     let mut scene = Scene::new().await;
@@ -320,7 +320,7 @@ async fn a_worker_without_answers_falls_silent_before_its_lease_ends_and_comes_a
     assert_eq!(bodies(&claim_n(&worker, scene.topic.id, 1).await), ["0"]);
 }
 
-/// The server drops a session that is silent for the lease; an idle one is not silent.
+/// The server drops a session that is silent for the lease; an idle session is not silent.
 #[tokio::test]
 async fn an_idle_worker_keeps_its_sessions_for_longer_than_its_lease() {
     let mut scene = Scene::new().await;
@@ -350,15 +350,15 @@ async fn workers_of_one_name_are_two_workers() {
     assert_eq!(latest[0].id, b.id());
 }
 
-/// The server may not have noticed yet that a session has ended. The new one ends it before it does
-/// anything, so that no statement of the old one can commit afterwards.
+/// The server may not have noticed yet that a session has ended. The new session ends the old one
+/// before it does anything else, so that no statement of the old one can commit afterwards.
 #[tokio::test]
 async fn a_new_session_ends_the_old_one_that_still_holds_its_name_lock() {
     let mut scene = Scene::new().await;
     scene.enqueue(1).await;
     let worker = scene.worker().await;
     let before = row(&mut scene.conn, &worker).await;
-    // A stranger stands in for the old session, in the middle of a transaction.
+    // Another session stands in for the old one, in the middle of a transaction.
     let lock = lock_name(worker.instance(), Role::Work);
     let mut old = scene.db.connect().await;
     scene.sql(&format!("KILL {}", before.conn)).await;

@@ -1,4 +1,4 @@
-//! What the rules, the dashboard and the table of metrics say.
+//! The rules, the dashboard and the table of metrics, as read from their files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -35,7 +35,7 @@ pub(crate) struct Rule {
     pub(crate) runbook: String,
 }
 
-/// Every alert. The files are of a form that needs no parser of YAML; Prometheus reads them too.
+/// Returns every alert. The files have a form that needs no YAML parser; Prometheus reads them too.
 pub(crate) fn rules() -> Vec<Rule> {
     let mut rules = Vec::new();
     for file in texts("ops/deploy/prometheus/rules") {
@@ -58,7 +58,7 @@ pub(crate) fn rules() -> Vec<Rule> {
     rules
 }
 
-/// Every query of the dashboard.
+/// Returns every query of the dashboard.
 pub(crate) fn dashboard() -> Vec<String> {
     let dashboard: Value =
         serde_json::from_str(&text("ops/deploy/grafana/rowmq.json")).expect("JSON");
@@ -67,7 +67,7 @@ pub(crate) fn dashboard() -> Vec<String> {
     targets.map(|target| target["expr"].as_str().expect("a query").to_owned()).collect()
 }
 
-/// The labels that docs/metrics.md lists of each metric.
+/// Returns the labels that docs/metrics.md lists for each metric.
 pub(crate) fn documented_labels() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
     let document: &'static str = text("docs/metrics.md").leak();
     let mut labels = BTreeMap::new();
@@ -84,7 +84,7 @@ pub(crate) fn documented_labels() -> BTreeMap<&'static str, BTreeSet<&'static st
     labels
 }
 
-/// The metric that a name in a query means: a histogram is scraped as three.
+/// Returns the metric that a name in a query means: a histogram is scraped as three.
 pub(crate) fn metric_of(name: &str) -> Option<&'static str> {
     let is = |metric: &(&'static str, &str, &str)| {
         let part = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end));
@@ -93,7 +93,7 @@ pub(crate) fn metric_of(name: &str) -> Option<&'static str> {
     METRICS.iter().find(|metric| is(metric)).map(|metric| metric.0)
 }
 
-/// The metrics that a query names, each with the labels that it selects by.
+/// Returns the metrics that a query names, each with the labels that it selects by.
 pub(crate) fn selectors(query: &str) -> Vec<(&str, Vec<&str>)> {
     let mut found = Vec::new();
     let mut rest = query;
@@ -113,7 +113,7 @@ pub(crate) fn selectors(query: &str) -> Vec<(&str, Vec<&str>)> {
     found
 }
 
-/// The labels that a query groups by.
+/// Returns the labels that a query groups by.
 pub(crate) fn words_of(query: &str) -> impl Iterator<Item = &str> {
     query
         .split("by (")

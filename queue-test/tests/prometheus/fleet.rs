@@ -8,20 +8,20 @@ use rowmq_core::model::{Place, Retention, RetryPolicy, TopicName, TopicSettings}
 use rowmq_core::stream::group::{create_group, create_stream};
 use rowmq_test::{Program, TestDatabase};
 
-/// What a handler of the fleet does: the body says how it ends.
+/// What a handler of the fleet does: the body decides how a run ends.
 const HANDLER: &str = r#"read -r body; case $body in retry) [ "$ROWMQ_DELIVERY_NO" -gt 1 ] || exit 75 ;; dead) exit 65 ;; esac"#;
 
 /// A program of the fleet.
 struct Serving {
     _program: Program,
-    /// Where it serves metrics.
+    /// The address of its metrics.
     metrics: String,
-    /// Where a relay takes messages.
+    /// The address where a relay accepts messages.
     messages: Option<String>,
 }
 
 impl Serving {
-    /// Starts it and reads from its log where it serves.
+    /// Starts it and reads the addresses from its log.
     async fn start(database: &TestDatabase, name: &str, arguments: &[&str]) -> Self {
         let mut command = Program::built(name);
         command.args(arguments).env("ROWMQ_URL", database.url().expose()).env_remove("RUST_LOG");
@@ -76,7 +76,7 @@ impl Fleet {
         Self { programs: vec![janitor, mail, billing, relay], _journal: journal }
     }
 
-    /// Where Prometheus finds them.
+    /// Returns the addresses that Prometheus scrapes.
     pub(crate) fn addresses(&self) -> Vec<&str> {
         self.programs.iter().map(|program| program.metrics.as_str()).collect()
     }

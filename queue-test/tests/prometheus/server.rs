@@ -1,4 +1,4 @@
-//! A Prometheus of its own.
+//! A Prometheus for one test.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// How long it may take to start.
+/// How long its start may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn checkout() -> &'static Path {
@@ -83,14 +83,14 @@ impl Prometheus {
         answer["data"].clone()
     }
 
-    /// How many series a query finds now.
+    /// Returns how many series a query finds now.
     pub(crate) fn query(&self, query: &str) -> usize {
         let escaped: String = url::form_urlencoded::byte_serialize(query.as_bytes()).collect();
         let data = self.ask(&format!("/api/v1/query?query={escaped}"));
         data["result"].as_array().expect("a vector").len()
     }
 
-    /// Every rule with its health.
+    /// Returns every rule with its health.
     pub(crate) fn rules(&self) -> Vec<(String, String)> {
         let data = self.ask("/api/v1/rules");
         let groups = data["groups"].as_array().expect("groups").iter();
@@ -99,7 +99,7 @@ impl Prometheus {
         rules.map(|rule| (text(&rule["name"]), text(&rule["health"]))).collect()
     }
 
-    /// The labels of every series of ours.
+    /// Returns the labels of every series of ours.
     pub(crate) fn series(&self) -> Vec<BTreeMap<String, String>> {
         let data = self.ask("/api/v1/series?match[]=%7B__name__%3D~%22queue_.%2A%22%7D");
         serde_json::from_value(data).expect("labels")

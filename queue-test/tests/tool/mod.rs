@@ -1,4 +1,4 @@
-//! Programs of others that tests need.
+//! Third-party programs that tests need.
 
 #![allow(
     clippy::expect_used,
@@ -9,10 +9,11 @@
 use std::path::Path;
 use std::process::Command;
 
-/// What `ops/lib/tools` ends with where the machine cannot have the tool.
+/// The exit code of `ops/lib/tools` where the tool is not available for the machine.
 const UNAVAILABLE: i32 = 3;
 
-/// The path of a program, which is fetched if the machine has none; `None` where it cannot be had.
+/// Returns the path of a program, and fetches it if the machine has none; `None` where it is not
+/// available.
 pub(crate) fn tool(name: &str) -> Option<String> {
     let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ops/lib/tools");
     let tool = Command::new(tools).arg(name).output().expect("ops/lib/tools runs");

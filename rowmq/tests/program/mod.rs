@@ -7,7 +7,7 @@ use rowmq::test::{Program, until};
 
 use crate::{ada, count, database};
 
-/// The example, with nothing in its environment.
+/// Returns the example, with an empty environment.
 fn hello() -> Command {
     let mut command = Program::built("examples/hello");
     command.env_clear();

@@ -1,4 +1,4 @@
-//! Messages that somebody cancels while this consumer has them.
+//! Messages that are cancelled while this consumer has them.
 
 use std::rc::Rc;
 
@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::Crew;
 
 impl Crew {
-    /// Discards what is cancelled of a run that has been ended for it; the rest comes again.
+    /// Discards the cancelled messages of a run that was ended for them; the rest comes again.
     pub(super) async fn give_up(&self, deliveries: Vec<Delivery>) {
         let settlement = |delivery: &Delivery| match is_cancelled(&self.worker, delivery) {
             true => self.cancelled(delivery),
@@ -26,12 +26,12 @@ impl Crew {
         settlement_for(RunOutcome::Cancelled, delivery, &TopicSettings::default())
     }
 
-    /// Whether a handler does what it is asked to, and stops.
+    /// Returns whether a handler stops when it is asked to.
     pub(super) fn heeds(&self) -> bool {
         self.stage.settings.cancellers > 0 && self.stage.below(4) > 0
     }
 
-    /// Stops a run as soon as somebody cancels one of its messages, if its handler heeds that.
+    /// Stops a run as soon as one of its messages is cancelled, if its handler heeds that.
     pub(super) fn stop_if_cancelled(
         &self,
         deliveries: &[Delivery],
@@ -55,7 +55,7 @@ impl Crew {
     }
 }
 
-/// Whether somebody wants the message cancelled. One of a log has no row that could be named.
+/// Returns whether the message's cancellation was requested. A message of a log has no row to name.
 pub(super) fn is_cancelled(worker: &Worker, delivery: &Delivery) -> bool {
     delivery.position.is_none() && worker.is_cancelled(delivery.row)
 }

@@ -1,4 +1,4 @@
-//! What the worker has got done, counted as the consumer's program does it.
+//! The worker's throughput, counted as the consumer's program does it.
 
 use rowmq_core::Delivery;
 use rowmq_core::model::Settlement;

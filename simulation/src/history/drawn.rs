@@ -1,4 +1,4 @@
-//! What a seed draws before its history begins.
+//! The settings that a seed draws before its history begins.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -12,7 +12,8 @@ use super::Cast;
 use crate::settings::{Settings, Streamed, Subject, Weather};
 
 pub(super) fn settings(seed: u64, cast: Cast) -> Settings {
-    // Its own numbers, so that a setting more or less does not change the faults of a seed.
+    // A separate generator, so that adding or removing a setting does not change the faults of a
+    // seed.
     let mut rng = SmallRng::seed_from_u64(seed ^ 0x5e77);
     let drawn = match rng.random_range(0..8) {
         0 => Weather::Calm,
@@ -66,19 +67,19 @@ pub(super) fn settings(seed: u64, cast: Cast) -> Settings {
     let (cancellers, checkpoints) = (rng.random_range(0..=1), rng.random_range(0..3) == 0);
     let told = weather == Weather::Calm || rng.random_range(0..5) == 0;
     let receives = settings.stream.is_none() && rng.random_range(0..3) == 0;
-    // What a receiver is to do with suspects needs some.
+    // A receiver needs some suspects to handle.
     let poison = match settings.poison {
         0 if receives && weather == Weather::Wild => 9,
         drawn => drawn,
     };
     // A statement that comes late enough enqueues to a topic that is gone, and the message gets
-    // another: in wild weather there is nothing to judge.
+    // another one: in wild weather there is nothing to judge.
     let operators = if weather == Weather::Wild { 0 } else { rng.random_range(0..=1) };
     Settings { poison, cancellers, operators, checkpoints, told, receives, ..settings }
 }
 
-/// One for a third of the topics. In wild weather some handlers run longer; in mild weather none
-/// does, but the clock steps further.
+/// Draws a limit for a third of the topics. In wild weather some handlers run longer; in mild
+/// weather none does, but the clock steps further.
 fn max_run_time(weather: Weather, rng: &mut SmallRng) -> Option<Duration> {
     if weather == Weather::Calm || rng.random_range(0..3) != 0 {
         return None;
@@ -89,7 +90,7 @@ fn max_run_time(weather: Weather, rng: &mut SmallRng) -> Option<Duration> {
     })
 }
 
-/// Small ones for a third of the topics: there is little to do at a time.
+/// Draws small limits for a third of the topics: there is little to do at a time.
 fn limits(rng: &mut SmallRng) -> Limits {
     if rng.random_range(0..3) != 0 {
         return Limits::default();
@@ -102,8 +103,8 @@ fn limits(rng: &mut SmallRng) -> Limits {
     }
 }
 
-/// The same with a stream, which has neither dedupe windows nor limits nor a search of its own.
-/// Dead letters of several groups cannot be told apart in one topic.
+/// Turns the settings into those of a stream, which has no dedupe windows, limits or search of its
+/// own. Dead letters of several groups cannot be distinguished in one topic.
 fn streaming(settings: Settings, rng: &mut SmallRng) -> Settings {
     let groups: Vec<bool> = (0..rng.random_range(1..=2)).map(|_| rng.random()).collect();
     Settings {

@@ -1,8 +1,8 @@
-//! What a condition says of the rows that a scan reads.
+//! What a condition says about the rows that a scan reads.
 
 use crate::sql::{Expr, Op};
 
-/// The conditions that must all hold.
+/// Returns the conditions that must all hold.
 pub(super) fn conjuncts(expr: &Expr) -> Vec<&Expr> {
     match expr {
         Expr::Binary(Op::And, left, right) => {
@@ -14,7 +14,7 @@ pub(super) fn conjuncts(expr: &Expr) -> Vec<&Expr> {
     }
 }
 
-/// Whether the condition bounds `column` by itself.
+/// Returns whether the condition bounds `column` by itself.
 pub(super) fn bounds(condition: &Expr, column: &str) -> bool {
     let is = |expr: &Expr| matches!(expr, Expr::Name(_, name) if name.eq_ignore_ascii_case(column));
     match condition {
@@ -23,12 +23,12 @@ pub(super) fn bounds(condition: &Expr, column: &str) -> bool {
     }
 }
 
-/// Whether the expression can be told before a row of `alias` is looked at.
+/// Returns whether the expression is known before a row of `alias` is read.
 pub(super) fn is_known(expr: &Expr, alias: &str) -> bool {
     !mentions(expr, &|table, _| table.is_none_or(|table| table == alias))
 }
 
-/// Whether any column of the expression is as asked.
+/// Returns whether `asked` holds for any column of the expression.
 pub(super) fn mentions(expr: &Expr, asked: &dyn Fn(Option<&str>, &str) -> bool) -> bool {
     let any = |exprs: &[Expr]| exprs.iter().any(|expr| mentions(expr, asked));
     match expr {

@@ -1,4 +1,4 @@
-//! The server's sessions and their statements, one step after the other.
+//! The server's sessions and their statements, executed one step after the other.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
@@ -10,28 +10,28 @@ use super::table::{Id, Key, Table};
 use super::value::{Row, Value};
 use crate::sql::{Statement, definitions};
 
-/// What the server knows of itself and the time.
+/// What the server knows about itself and the time.
 #[derive(Debug, Clone)]
 pub(crate) struct Facts {
     /// Its clock, in microseconds since 1970.
     pub(crate) now: i64,
-    /// For how long it runs, in seconds.
+    /// How long it has run, in seconds.
     pub(crate) uptime: i64,
     pub(crate) uid: String,
     pub(crate) read_only: bool,
 }
 
-/// What a statement came to.
+/// The result of a statement.
 pub(crate) type Outcome = Result<Answer, Failure>;
 
 #[derive(Debug, Default)]
 pub(super) struct Transaction {
-    /// Begun by BEGIN; else it ends with its statement.
+    /// Begun by BEGIN; otherwise the transaction ends with its statement.
     pub(super) open: bool,
     pub(super) locked: Vec<(usize, Key)>,
     /// What was pending at a key before each change.
     pub(super) undo: Vec<(usize, Key, Option<Option<Row>>)>,
-    /// How many changes there were at the savepoint.
+    /// The number of changes at the savepoint.
     pub(super) savepoint: Option<usize>,
 }
 
@@ -40,16 +40,16 @@ pub(super) struct Session {
     pub(super) transaction: Transaction,
     pub(super) last_insert_id: i128,
     pub(super) waits_for: Option<Id>,
-    /// The wait for a name is over.
+    /// The wait for a name has timed out.
     pub(super) timed_out: bool,
-    /// The rows that the statement has waited for: it keeps them, whether they match or not.
+    /// The rows that the statement has waited for: it keeps them locked, whether they match or not.
     pub(super) waited: Vec<(usize, Key)>,
     running: Option<(Rc<Statement>, Rc<[Value]>)>,
     outcome: Option<Outcome>,
     pub(super) wait: Option<Wait>,
 }
 
-/// What a session waits for, for at most so long.
+/// What a session waits for, and for how long at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wait {
     Row,
@@ -78,7 +78,7 @@ pub(crate) struct Engine {
     pub(crate) facts: Facts,
     pub(crate) changes: Vec<Change>,
     last_id: Id,
-    /// Sessions that have been told to end.
+    /// Sessions that were killed and have to end.
     pub(crate) killed: Vec<Id>,
     /// Sessions that have an outcome.
     pub(crate) ready: Vec<Id>,
@@ -114,7 +114,7 @@ impl Engine {
         self.sessions.get_mut(&id).expect("a session")
     }
 
-    /// A session begins; its connection id.
+    /// Opens a session and returns its connection id.
     pub(crate) fn open(&mut self) -> Id {
         self.last_id += 1;
         self.sessions.insert(self.last_id, Session::default());
@@ -125,12 +125,12 @@ impl Engine {
         self.sessions.contains_key(&id)
     }
 
-    /// The connection id given last.
+    /// Returns the connection id given last.
     pub(crate) fn newest(&self) -> Id {
         self.last_id
     }
 
-    /// Every session.
+    /// Returns every session.
     pub(crate) fn ids(&self) -> Vec<Id> {
         self.sessions.keys().copied().collect()
     }
@@ -139,7 +139,7 @@ impl Engine {
         self.sessions.len()
     }
 
-    /// A session ends: its transaction is rolled back, its names are free.
+    /// Ends a session: rolls its transaction back and frees its names.
     pub(crate) fn close(&mut self, id: Id) {
         if self.is_open(id) {
             self.stop_waiting(id);
@@ -150,8 +150,8 @@ impl Engine {
         }
     }
 
-    /// The server ends at once and starts again: what is not committed never was, and connection
-    /// ids start from 1.
+    /// Crashes the server and starts it again: uncommitted changes are lost, and connection ids
+    /// start from 1.
     pub(crate) fn crash(&mut self) {
         for id in self.sessions.keys().copied().collect::<Vec<_>>() {
             self.end(id, false);
@@ -163,7 +163,7 @@ impl Engine {
         self.last_id = 0;
     }
 
-    /// Begins a statement. Its outcome is [taken](Self::outcome) now, or when a wait is over.
+    /// Begins a statement. Its outcome can be [taken](Self::outcome) now, or when a wait is over.
     pub(crate) fn begin(&mut self, id: Id, statement: Rc<Statement>, params: Rc<[Value]>) {
         let session = self.session(id);
         session.running = Some((statement, params));
@@ -177,12 +177,12 @@ impl Engine {
         self.sessions.get_mut(&id)?.outcome.take()
     }
 
-    /// What the session waits for.
+    /// Returns what the session waits for.
     pub(crate) fn wait(&self, id: Id) -> Option<Wait> {
         self.sessions.get(&id)?.wait
     }
 
-    /// The session has waited as long as it may.
+    /// Ends the wait of a session that has waited as long as it may.
     pub(crate) fn time_out(&mut self, id: Id) {
         match self.wait(id) {
             Some(Wait::Row) => self.fail_waiting(id, Failure::LockWait),
@@ -218,7 +218,7 @@ impl Engine {
         }
     }
 
-    /// Runs the session's statement from its start: to its end, or to a lock of somebody else's.
+    /// Runs the session's statement from its start: to its end, or to a lock of another session.
     fn attempt(&mut self, id: Id) {
         let session = self.session(id);
         session.waits_for = None;
@@ -262,7 +262,7 @@ impl Engine {
         }
     }
 
-    /// Takes back what the session's transaction has changed since `savepoint`.
+    /// Undoes what the session's transaction has changed since `savepoint`.
     pub(super) fn undo_to(&mut self, id: Id, savepoint: usize) {
         let undone = self.session(id).transaction.undo.split_off(savepoint);
         for (table, key, pending) in undone.into_iter().rev() {

@@ -1,4 +1,4 @@
-//! What an expression is worth.
+//! Evaluates expressions.
 
 use sha2::{Digest, Sha256};
 
@@ -8,10 +8,10 @@ use super::table::Id;
 use super::value::{Row, Value};
 use crate::sql::{Expr, Op};
 
-/// The name of the row that an INSERT brings, where it meets one that is there.
+/// The name of the row that an INSERT brings, where it conflicts with an existing one.
 pub(super) const GIVEN: &str = "VALUES";
 
-/// A table of the statement under way, and the row of it that is looked at.
+/// A table of the current statement, and its row being read.
 #[derive(Debug, Clone)]
 pub(super) struct Frame {
     pub(super) alias: std::rc::Rc<str>,
@@ -19,14 +19,14 @@ pub(super) struct Frame {
     pub(super) row: Row,
 }
 
-/// What a statement is evaluated with.
+/// The context in which a statement is evaluated.
 pub(super) struct Context<'a> {
     pub(super) session: Id,
     pub(super) facts: &'a Facts,
     pub(super) params: &'a [Value],
 }
 
-/// What only the engine can say.
+/// Questions that only the engine can answer.
 pub(super) trait Ask {
     fn call(&mut self, name: &str, arguments: &[Value], session: Id) -> Result<Value, Halt>;
     fn query(
@@ -37,7 +37,7 @@ pub(super) trait Ask {
     ) -> Result<Vec<Vec<Value>>, Halt>;
 }
 
-/// The place of a column: its frame, and its place there.
+/// Finds a column: its frame, and its place in the frame.
 pub(super) fn find(frames: &[Frame], table: Option<&str>, name: &str) -> Option<(usize, usize)> {
     frames.iter().enumerate().rev().find_map(|(at, frame)| {
         if table.is_some_and(|table| table != &*frame.alias) {
@@ -220,7 +220,7 @@ fn function(
             let text = value.text();
             Value::bytes(&text[text.len().saturating_sub(n.number() as usize)..])
         }
-        // The start of 1970, the one moment that is written as a text.
+        // The start of 1970, the only moment that is written as text.
         ("TIMESTAMP", [_]) => Value::Time(0),
         // For histories, which only people read.
         ("DATE_FORMAT", [time, _]) => Value::bytes(time.number().to_string().as_bytes()),
@@ -233,7 +233,7 @@ fn function(
     })
 }
 
-/// As in zip files.
+/// Computes a CRC-32 as in zip files.
 fn crc32(bytes: &[u8]) -> u32 {
     let bit = |crc: u32, _| (crc >> 1) ^ (0xedb8_8320 & (crc & 1).wrapping_neg());
     !bytes.iter().fold(u32::MAX, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), bit))

@@ -10,16 +10,16 @@ use super::table::Key;
 use super::value::{Row, Value};
 use crate::sql::{Expr, From, Op, Source};
 
-/// What a scan does about rows that others have locked.
+/// What a scan does about rows that other sessions have locked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
     Wait,
     Skip,
-    /// As UPDATE does: a row whose committed version does not match is passed over.
+    /// As UPDATE does: skips a row whose committed version does not match.
     Update,
 }
 
-/// Tables to be joined.
+/// Tables to join.
 pub(super) struct Scan<'s> {
     pub(super) sources: &'s [Source],
     pub(super) filter: Option<&'s Expr>,
@@ -28,11 +28,11 @@ pub(super) struct Scan<'s> {
     pub(super) most: Option<usize>,
 }
 
-/// Rows that belong together, one a table.
+/// Rows that belong together, one per table.
 pub(super) type Joined = Vec<Frame>;
 
 impl Engine {
-    /// The joined rows that match, after those already in `out`.
+    /// Appends the joined rows that match to those already in `out`.
     pub(super) fn join(
         &mut self,
         scan: &Scan<'_>,
@@ -86,7 +86,7 @@ impl Engine {
         }
     }
 
-    /// Joins rows that no transaction has to do with.
+    /// Joins rows that belong to no transaction.
     #[allow(clippy::too_many_arguments, reason = "the parts of one recursion")]
     fn join_rows(
         &mut self,
@@ -196,7 +196,7 @@ impl Engine {
                     }
                 }
             }
-            // A row read by its whole key before the plan is made is never given back.
+            // A row read by its whole key before the plan is made is never unlocked.
             let constant = mode != Mode::Update && prefix.len() == key.len();
             let kept = constant
                 || self.tables[table].slots[&key].owner == Some(me)
@@ -243,7 +243,7 @@ impl Engine {
         self.columns[table].clone()
     }
 
-    /// The values of the first columns of the primary key that the conditions fix.
+    /// Returns the values of the first columns of the primary key that the conditions fix.
     fn prefix(
         &mut self,
         table: usize,
@@ -270,7 +270,8 @@ impl Engine {
         Ok(prefix)
     }
 
-    /// Whether the row may match as far as the index tells: what it does not tell counts as true.
+    /// Returns whether the row may match by the index's columns alone: a condition on other columns
+    /// counts as true.
     fn may_match(
         &mut self,
         expr: &Expr,

@@ -1,4 +1,4 @@
-//! Row locks, name locks, and what becomes of those who wait for them.
+//! Row locks, name locks, and the sessions that wait for them.
 
 use std::collections::VecDeque;
 
@@ -20,7 +20,7 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// What the server says.
+    /// Returns the server's error text.
     pub(crate) fn text(self) -> &'static str {
         match self {
             Self::Deadlock => "Deadlock found when trying to get lock; try restarting transaction",
@@ -38,13 +38,13 @@ impl Failure {
     }
 }
 
-/// Why a statement does not go on.
+/// Why a statement cannot go on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Halt {
     Fail(Failure),
-    /// Another has locked this row.
+    /// Another session has locked this row.
     Row(usize, Key),
-    /// Another holds this name; how long it is waited for, in seconds.
+    /// Another session holds this name; with how long to wait for it, in seconds.
     Name(Vec<u8>, u64),
 }
 
@@ -57,7 +57,7 @@ pub(super) struct NameLock {
 }
 
 impl Engine {
-    /// Locks a row for `session`; it must be nobody else's.
+    /// Locks a row for `session`; no other session may hold it.
     pub(super) fn lock(&mut self, session: Id, table: usize, key: &Key) {
         let slot = self.tables[table].slots.entry(key.clone()).or_default();
         if slot.owner == Some(session) {
@@ -68,8 +68,8 @@ impl Engine {
         self.session(session).transaction.locked.push((table, key.clone()));
     }
 
-    /// Gives a row back that turned out not to be wanted: at READ COMMITTED it stays locked only if
-    /// it matches.
+    /// Unlocks a row that turned out not to be wanted: at READ COMMITTED it stays locked only if it
+    /// matches.
     pub(super) fn unlock(&mut self, session: Id, table: usize, key: &Key) {
         let locked = &mut self.session(session).transaction.locked;
         if let Some(at) = locked.iter().rposition(|(t, k)| *t == table && k == key) {
@@ -78,7 +78,7 @@ impl Engine {
         self.free(table, key);
     }
 
-    /// The row is nobody's any more: who has waited for it goes on.
+    /// Frees the row and wakes the sessions that wait for it.
     pub(super) fn free(&mut self, table: usize, key: &Key) {
         let slots = &mut self.tables[table].slots;
         let Some(slot) = slots.get_mut(key) else { return };
@@ -89,8 +89,8 @@ impl Engine {
         }
     }
 
-    /// Lets `session` wait for a row, unless that closes a circle: then the lightest of it is
-    /// rolled back.
+    /// Makes `session` wait for a row. If that closes a cycle, the lightest session of it is rolled
+    /// back.
     pub(super) fn wait_for_row(&mut self, session: Id, table: usize, key: &Key) {
         let slot = self.tables[table].slots.get_mut(key).expect("a locked row");
         slot.waiters.push_back(session);
@@ -114,7 +114,7 @@ impl Engine {
         }
     }
 
-    /// `session` waits no more.
+    /// Ends the wait of `session`.
     pub(super) fn stop_waiting(&mut self, session: Id) {
         if let Some(state) = self.sessions.get_mut(&session) {
             state.waits_for = None;

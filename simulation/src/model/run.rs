@@ -1,4 +1,4 @@
-//! Statements, and what they change.
+//! Executes statements and their changes.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::value::{Row, Value};
 use crate::sql::{Expr, Rows, Statement};
 
 impl Engine {
-    /// Runs a statement for `session` as far as it goes.
+    /// Runs a statement for `session` as far as it gets.
     pub(super) fn run(
         &mut self,
         session: Id,
@@ -113,7 +113,7 @@ impl Engine {
         for values in given {
             let (row, number) = self.complete(table, columns, values, context)?;
             first = first.or(number);
-            // A row that was there and is changed counts as two.
+            // An existing row that is changed counts as two.
             n += usize::from(self.insert_row(table, row, on_duplicate, context)?);
         }
         if let Some(first) = first {
@@ -122,7 +122,7 @@ impl Engine {
         Ok(n)
     }
 
-    /// The whole row of what is given, and the number that was made for it.
+    /// Completes the given columns to a whole row, and returns the number generated for it.
     fn complete(
         &mut self,
         table: usize,
@@ -195,11 +195,11 @@ impl Engine {
         Ok(true)
     }
 
-    /// The key of the row that has a unique key of `row` already.
+    /// Returns the key of the row that already has a unique key of `row`.
     fn conflict(&self, table: usize, row: &Row, key: &Key, me: Id) -> Result<Option<Key>, Halt> {
         let definition = &self.tables[table].definition;
         let slots = &self.tables[table].slots;
-        // Without another unique key only the row's own can be taken.
+        // Without another unique index only the row's own key can be taken.
         let unique = definition.indexes.iter().any(|(_, _, unique)| *unique);
         let range =
             if unique { slots.range::<Key, _>(..) } else { slots.range::<Key, _>(key..=key) };
@@ -223,8 +223,8 @@ impl Engine {
         Ok(None)
     }
 
-    /// How many rows an UPDATE or DELETE changes at most. They are the first in the order of the
-    /// index that it reads, which the model takes for that of the key.
+    /// Returns how many rows an UPDATE or DELETE changes at most. They are the first in the order
+    /// of the index that it reads, which the model assumes to be the order of the key.
     fn most(
         &mut self,
         order: &[(Expr, bool)],
@@ -259,8 +259,8 @@ impl Engine {
         Ok(joined.len())
     }
 
-    /// The row with what is set, from left to right, beside other rows that may be named. A
-    /// column without a name of its table is the row's own: the last frame's.
+    /// Returns the row with the assignments applied from left to right, beside other rows that may
+    /// be named. A column without a table name is the row's own: the last frame's.
     fn changed(
         &mut self,
         table: usize,
@@ -302,7 +302,7 @@ impl Engine {
             for frames in &joined {
                 let frame = frames.iter().find(|frame| &*frame.alias == target.as_str());
                 let key = self.tables[table].key_of(&frame.expect("a row").row);
-                // Nothing is where a LEFT JOIN has found nothing.
+                // There is no row where a LEFT JOIN has found nothing.
                 let slot = self.tables[table].slots.get(&key);
                 if slot.is_some_and(|slot| slot.seen_by(context.session).is_some()) {
                     self.write(context.session, table, &key, None);
@@ -313,7 +313,7 @@ impl Engine {
         Ok(deleted)
     }
 
-    /// Puts a row, or none, at a key.
+    /// Puts a row at a key, or removes it.
     fn write(&mut self, me: Id, table: usize, key: &Key, row: Option<Row>) {
         self.lock(me, table, key);
         let slot = self.tables[table].slots.get_mut(key).expect("a locked row");
@@ -342,7 +342,7 @@ impl Engine {
     }
 }
 
-/// Rows as the wire brings them.
+/// Returns rows as they come over the wire.
 fn answer(names: &[&str], rows: Vec<Vec<Value>>) -> Vec<AnswerRow> {
     let column = |(at, name): (usize, &&str)| {
         let value = rows.iter().map(|row| &row[at]).find(|value| **value != Value::Null);

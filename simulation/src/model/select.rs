@@ -1,4 +1,4 @@
-//! Queries, and what only the engine can tell an expression.
+//! Queries, and values of expressions that only the engine knows.
 
 use super::engine::Engine;
 use super::eval::{Ask, Context, Frame, eval};
@@ -22,8 +22,8 @@ impl Engine {
             let mode = if locking == Locking::Skip { Mode::Skip } else { Mode::Wait };
             (std::slice::from_ref(&select.from[0].alias), mode)
         });
-        // A locking read stops at its limit, in the order of its index; a plain one is sorted, and
-        // so is one whose index has not the order.
+        // A locking read stops at its limit, in the order of its index. A plain one is sorted, and
+        // so is one whose index does not have the order.
         let in_order = lock.is_some() && !self.is_sorted_by_itself(select);
         let most = limit.filter(|_| in_order || select.order.is_empty());
         let scan = Scan { sources: &select.from, filter: select.filter.as_ref(), lock, most };
@@ -46,7 +46,7 @@ impl Engine {
         Ok(rows)
     }
 
-    /// What a SELECT asks for of one row.
+    /// Evaluates the select list for one row.
     fn items(
         &mut self,
         select: &Select,
@@ -66,7 +66,7 @@ impl Engine {
         Ok(values)
     }
 
-    /// The names of what a SELECT asks for.
+    /// Returns the names of the select list.
     pub(super) fn names(&self, select: &Select) -> Vec<String> {
         let of = |(item, name): &(Expr, String)| match item {
             Expr::Name(Some(alias), all) if all == "*" => {
@@ -82,7 +82,7 @@ impl Engine {
         select.items.iter().flat_map(of).collect()
     }
 
-    /// Whether the rows come in another order from the index than they are wanted.
+    /// Returns whether the index yields the rows in another order than the query wants.
     fn is_sorted_by_itself(&self, select: &Select) -> bool {
         let (source, order) = match (select.from.as_slice(), select.order.first()) {
             ([source, ..], Some((order, _))) => (source, order),
@@ -95,7 +95,7 @@ impl Engine {
         table.definition.place(column).is_some_and(|place| !index.contains(&place))
     }
 
-    /// One row for all rows that are alike.
+    /// Returns one row per group of equal rows.
     fn grouped(
         &mut self,
         select: &Select,
@@ -114,7 +114,7 @@ impl Engine {
                 None => groups.push((by, vec![frames])),
             }
         }
-        // What they are grouped by is what they are wanted in the order of.
+        // The wanted order is always the order of the GROUP BY.
         groups.sort_by(|(a, _), (b, _)| a.cmp(b));
         let mut answers = Vec::with_capacity(groups.len());
         for (_, mut rows) in groups {
@@ -129,7 +129,7 @@ impl Engine {
         Ok(answers)
     }
 
-    /// The expression with what it says of all rows together as a number.
+    /// Replaces each aggregate of the expression by its number.
     fn folded(
         &mut self,
         expr: &Expr,
@@ -189,7 +189,7 @@ impl Engine {
 
 const AGGREGATES: [&str; 3] = ["SUM", "MIN", "AVG"];
 
-/// Whether the expression says something of all rows together.
+/// Returns whether the expression contains an aggregate.
 fn is_aggregate(expr: &Expr) -> bool {
     match expr {
         Expr::Call(name, arguments) => {

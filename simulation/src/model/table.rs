@@ -10,21 +10,21 @@ pub(crate) type Key = Vec<Value>;
 /// A session, by its connection id.
 pub(crate) type Id = u64;
 
-/// What is at a key.
+/// The row at a key.
 #[derive(Debug, Default)]
 pub(crate) struct Slot {
-    /// What everybody reads.
+    /// The version that every session reads.
     pub(crate) committed: Option<Row>,
-    /// What the owner's transaction has made of it; `Some(None)` when it has deleted it.
+    /// The owner's uncommitted version; `Some(None)` when it has deleted the row.
     pub(crate) pending: Option<Option<Row>>,
-    /// Who has locked it.
+    /// The session that has locked it.
     pub(crate) owner: Option<Id>,
-    /// Who waits for it, in order.
+    /// The sessions that wait for it, in order.
     pub(crate) waiters: VecDeque<Id>,
 }
 
 impl Slot {
-    /// The row as `session` reads it.
+    /// Returns the row as `session` reads it.
     pub(crate) fn seen_by(&self, session: Id) -> Option<&Row> {
         match &self.pending {
             Some(pending) if self.owner == Some(session) => pending.as_ref(),
@@ -44,7 +44,7 @@ impl Slot {
 pub(crate) struct Table {
     pub(crate) definition: Definition,
     pub(crate) slots: BTreeMap<Key, Slot>,
-    /// The next number that counts up.
+    /// The next `AUTO_INCREMENT` value.
     pub(crate) next: i128,
 }
 
@@ -57,14 +57,14 @@ impl Table {
         self.definition.key.iter().map(|place| row[*place].clone()).collect()
     }
 
-    /// The keys that begin with `prefix`, in order.
+    /// Returns the keys that begin with `prefix`, in order.
     pub(crate) fn keys(&self, prefix: &[Value]) -> Vec<Key> {
         let from = Bound::Included(prefix.to_vec());
         let range = self.slots.range((from, Bound::Unbounded));
         range.map(|(key, _)| key).take_while(|key| key.starts_with(prefix)).cloned().collect()
     }
 
-    /// The columns of the index that a scan with this hint, or without one, reads.
+    /// Returns the columns of the index that a scan with this hint, or without one, reads.
     pub(crate) fn index(
         &self,
         hint: Option<&str>,

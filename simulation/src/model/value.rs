@@ -3,7 +3,7 @@ use std::rc::Rc;
 use diesel::mysql::MysqlType;
 use diesel::mysql::data_types::{MysqlTime, MysqlTimestampType};
 
-/// A value of a column. The order is the order of keys.
+/// A value of a column. Values are ordered as keys are.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Value {
     Null,
@@ -13,7 +13,7 @@ pub(crate) enum Value {
     Bytes(Rc<[u8]>),
 }
 
-/// A row: a value a column.
+/// A row: one value per column.
 pub(crate) type Row = Rc<[Value]>;
 
 impl Value {
@@ -40,7 +40,7 @@ impl Value {
         }
     }
 
-    /// As text: what CONCAT makes of it.
+    /// Returns the value as text, as CONCAT does.
     pub(crate) fn text(&self) -> Vec<u8> {
         match self {
             Self::Bytes(bytes) => bytes.to_vec(),
@@ -49,7 +49,7 @@ impl Value {
         }
     }
 
-    /// How the wire names the type.
+    /// Returns the type's name on the wire.
     pub(crate) fn kind(&self) -> MysqlType {
         match self {
             Self::Null | Self::Number(_) => MysqlType::LongLong,
@@ -58,7 +58,7 @@ impl Value {
         }
     }
 
-    /// As the wire brings it.
+    /// Returns the value as it comes over the wire.
     pub(crate) fn wire(&self) -> Option<Vec<u8>> {
         match self {
             Self::Null => None,
@@ -72,7 +72,7 @@ impl Value {
     }
 }
 
-/// The calendar of a moment (Howard Hinnant's `civil_from_days`).
+/// Converts a moment to a calendar date (Howard Hinnant's `civil_from_days`).
 fn time(micros: i64) -> MysqlTime {
     let (seconds, fraction) = (micros.div_euclid(1_000_000), micros.rem_euclid(1_000_000));
     let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));

@@ -1,4 +1,4 @@
-//! What those were told who wanted a message cancelled, and what must hold from then on.
+//! The answers to wishes to cancel a message, and what must hold from then on.
 
 use rowmq_core::cancellation::Was;
 use rowmq_core::model::Settlement;
@@ -8,23 +8,23 @@ use super::{Recorder, Run, Sent, Story};
 use crate::recorder::Place;
 use crate::stage::Share;
 
-/// What an attempt to cancel a message was told.
+/// The answer to an attempt to cancel a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Answer {
     Cancelled(Was),
     /// It is over, or there is no such message.
     Over,
-    /// Its worker was asked: it is there, and nobody has cancelled it so far.
+    /// Its worker was asked: the message is there, and is not cancelled so far.
     Asked,
     /// It was locked.
     Locked,
-    /// Nobody knows.
+    /// The outcome is unknown.
     Doubtful,
-    /// Whoever wanted it has given up.
+    /// The canceller has given up.
     Left,
 }
 
-/// How many messages somebody was told are cancelled, by what they were doing.
+/// How many messages were reported as cancelled, by their state at the time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Cancelled {
     /// They waited for their time.
@@ -48,17 +48,17 @@ impl Cancelled {
     }
 }
 
-/// Somebody wants a message cancelled.
+/// A wish to cancel a message.
 #[derive(Debug)]
 pub(super) struct Wish {
-    /// Whose it is, as long as he tries.
+    /// The canceller, as long as it tries.
     who: Option<String>,
     /// The message was known to be stored before.
     stored: bool,
-    /// Some attempt may have asked a worker, or may have succeeded unheard.
+    /// Some attempt may have asked a worker, or may have succeeded without an answer.
     asked: bool,
     doubtful: bool,
-    /// The last word, and the message's last delivery that had begun by then.
+    /// The final answer, and the message's last delivery that had begun by then.
     last: Option<(Last, u32)>,
 }
 
@@ -69,7 +69,7 @@ enum Last {
 }
 
 impl Story {
-    /// How it was cancelled, if somebody was told that it is, and the last delivery of before.
+    /// Returns how it was cancelled, if an answer said so, and the last delivery before that.
     fn cancelled(&self) -> Option<(Was, u32)> {
         self.wishes.iter().find_map(|wish| match wish.last {
             Some((Last::Cancelled(was), begun)) => Some((was, begun)),
@@ -85,12 +85,12 @@ impl Story {
         self.wishes.iter().any(|wish| wish.doubtful)
     }
 
-    /// Whether it may have been cancelled.
+    /// Returns whether it may have been cancelled.
     pub(super) fn may_be_cancelled(&self) -> bool {
         self.is_cancelled() || self.is_doubtful()
     }
 
-    /// Why a delivery that begins now must not, if nobody may begin any more.
+    /// Returns why a delivery that begins now must not, if none may begin any more.
     pub(super) fn is_ended_before(&self, delivery_no: u32) -> Option<String> {
         self.wishes.iter().find_map(|wish| match wish.last {
             Some((Last::Cancelled(was), begun)) if delivery_no > begun => {
@@ -105,14 +105,14 @@ impl Story {
 }
 
 impl Recorder {
-    /// Whether the message was sent.
+    /// Returns whether the message was sent.
     pub(crate) fn knows(&self, share: Share) -> bool {
         self.stories.contains_key(&share)
     }
 
-    /// Somebody begins to cancel a message; the number of his wish.
+    /// Records that a canceller begins to cancel a message; returns the number of its wish.
     pub(crate) fn wishes_end_of(&mut self, share: Share, who: &str) -> usize {
-        // In the log of a stream it is not to be cancelled, and nobody says more of it.
+        // A message in a stream's log cannot be cancelled, and no more is recorded of the wish.
         let stored = !self.in_stream && self.stories[&share].sent == Sent::Stored;
         let story = self.tell(share, format!("{who} wants it cancelled"));
         let who = Some(who.to_owned());
@@ -120,8 +120,7 @@ impl Recorder {
         story.wishes.len() - 1
     }
 
-    /// Who was about to cancel messages has been killed, and what his last attempt came to nobody
-    /// has heard.
+    /// Records that a canceller was killed: the answer to its last attempt is unknown.
     pub(super) fn leave_wishes_of(&mut self, who: &str) {
         let wishes = self.stories.values_mut().flat_map(|story| &mut story.wishes);
         for wish in wishes.filter(|wish| wish.who.as_deref() == Some(who)) {
@@ -129,11 +128,11 @@ impl Recorder {
         }
     }
 
-    /// What one attempt of the wish was told, after `begun` deliveries.
+    /// Records the answer to one attempt of the wish, after `begun` deliveries.
     pub(crate) fn told_of_end(&mut self, share: Share, wish: usize, answer: Answer, begun: u32) {
         let story = self.tell(share, format!("who wants it cancelled is told: {answer:?}"));
         if answer == Answer::Asked {
-            // Its row was locked for that, so no attempt of before has removed it, and none will.
+            // Its row was locked for that, so no earlier attempt has removed it, and none will.
             story.wishes.iter_mut().for_each(|wish| wish.doubtful = false);
         }
         let wish = &mut story.wishes[wish];
@@ -152,13 +151,13 @@ impl Recorder {
         }
     }
 
-    /// How the message was cancelled, if that is beyond doubt.
+    /// Returns how the message was cancelled, if that is beyond doubt.
     pub(crate) fn how_cancelled(&self, share: Share) -> Option<Was> {
         let story = self.stories.get(&share).filter(|story| !story.is_doubtful())?;
         story.cancelled().map(|(was, _)| was)
     }
 
-    /// Compares what was told of a message's end with all that is known when all is over.
+    /// Compares the answers about a message's end with all that is known when everything is over.
     pub(crate) fn judge_cancel(&mut self, share: Share, place: Place, effect: bool) {
         let story = &self.stories[&share];
         if !story.rewound
@@ -179,7 +178,7 @@ fn wrong_of_cancels(story: &Story, place: Place, effect: bool) -> Option<String>
     let right_place = match was {
         Was::Waiting => place == Place::Nowhere,
         Was::Ready | Was::Fenced => place == Place::Archive { cancelled: true },
-        // By its own word or by that of its handler, which may have come first.
+        // With the cancellation's reason or its handler's, which may have come first.
         Was::Stopped => matches!(place, Place::Archive { .. }),
     };
     let by_its_worker = |run: &Run| matches!(run.asked, Some(Settlement::Discard { .. }));

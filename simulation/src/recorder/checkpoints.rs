@@ -1,4 +1,4 @@
-//! What handlers have written down of how far they are, and what later ones were told of it.
+//! The checkpoints that handlers have saved, and what later handlers found.
 
 use rowmq_core::Delivery;
 use rowmq_core::model::{DeliveryNo, Settlement};
@@ -7,7 +7,7 @@ use rowmq_core::worker::SettleOutcome;
 use super::{Recorder, Run, Story, share};
 use crate::stage::Share;
 
-/// What a handler was told that has saved a checkpoint.
+/// The answer to a handler that has saved a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Saved {
     Stored,
@@ -16,27 +16,27 @@ pub(crate) enum Saved {
     Unknown,
 }
 
-/// A checkpoint that somebody wanted to save.
+/// An attempt to save a checkpoint.
 #[derive(Debug)]
 pub(super) struct Save {
     no: u32,
     number: u64,
-    /// Its message was another's already when it was sent, or was cancelled.
+    /// When it was sent, its message was already claimed by a later delivery, or was cancelled.
     too_late: bool,
-    /// With the place of the answer among all events.
+    /// The answer, with its number among all events.
     told: Option<(Saved, u64)>,
 }
 
 impl Story {
-    /// The latest checkpoint of the latest delivery that was known to be stored at `event`: its
-    /// place.
+    /// Returns the place of the latest checkpoint of the latest delivery that was known to be
+    /// stored at `event`.
     fn newest_save(&self, event: u64) -> Option<(u32, usize)> {
         let known = |save: &Save| matches!(save.told, Some((Saved::Stored, at)) if at < event);
         let saves = self.saves.iter().enumerate().filter(|(_, save)| known(save));
         saves.map(|(at, save)| (save.no, at)).max()
     }
 
-    /// Why a handler that asked at `event` must not be told this.
+    /// Returns why this is a wrong answer to a handler that asked at `event`.
     fn wrong_of_found(&self, number: u64, no: u32, event: u64) -> Option<String> {
         let Some(at) = self.saves.iter().position(|save| save.number == number) else {
             return Some(format!("checkpoint {number} is another message's"));
@@ -55,12 +55,12 @@ impl Story {
 }
 
 impl Recorder {
-    /// How many events there were.
+    /// Returns the number of events so far.
     pub(crate) fn now(&self) -> u64 {
         self.events
     }
 
-    /// A handler is about to save a checkpoint; its number, which no other has.
+    /// Records that a handler is about to save a checkpoint; returns its unique number.
     pub(crate) fn saving(&mut self, who: &str, delivery: &Delivery) -> u64 {
         let (number, no) = (self.events, delivery.delivery_no.0);
         self.run(who, delivery).has_checkpoint = true;
@@ -70,7 +70,7 @@ impl Recorder {
         number
     }
 
-    /// What it was told.
+    /// Records the answer to the save.
     pub(crate) fn saved(&mut self, delivery: &Delivery, number: u64, told: Saved) {
         let id = share(delivery);
         let at = self.events;
@@ -83,7 +83,7 @@ impl Recorder {
         }
     }
 
-    /// What a handler has found that asked after event `since` for the last checkpoint.
+    /// Records what a handler found that asked for the last checkpoint after event `since`.
     pub(crate) fn looked_back(
         &mut self,
         who: &str,
@@ -105,7 +105,8 @@ impl Recorder {
                     self.violated(id, wrong);
                 }
             }
-            // Whether its claim was taken back, so that there was nothing to find, is seen later.
+            // Whether its claim was taken back, so that there was nothing to find, is checked
+            // later.
             None => {
                 let missed = story.newest_save(since).is_some();
                 self.run(who, delivery).missed_checkpoint |= missed;
@@ -113,7 +114,7 @@ impl Recorder {
         }
     }
 
-    /// Looks at a message whose checkpoint is still there when all is over.
+    /// Checks a message whose checkpoint is still there when everything is over.
     pub(crate) fn judge_checkpoint(&mut self, id: Share) {
         let Some(story) = self.stories.get(&id).filter(|story| !story.rewound) else { return };
         let certain = |save: &Save| !matches!(save.told, None | Some((Saved::Unknown, _)));
@@ -125,7 +126,7 @@ impl Recorder {
                 && !run.in_transaction
                 && !kept(run)
         };
-        // One that came late may have crossed the ack.
+        // A save that arrived late may have crossed the ack.
         if story.saves.iter().all(certain) && story.runs.iter().any(removed) {
             self.violated(id, "its checkpoint outlives it".to_owned());
         }

@@ -1,4 +1,4 @@
-//! What each worker has in hand: what a crash of it would tell on.
+//! What each worker holds: the messages that a crash of it would affect.
 
 use std::collections::BTreeMap;
 
@@ -7,9 +7,10 @@ use rowmq_core::model::WorkerId;
 use super::{Recorder, Run};
 
 impl Recorder {
-    /// The process has been killed.
+    /// Records that the process was killed.
     pub(crate) fn died(&mut self, consumer: &str) {
-        // A settlement that is under way may have been committed unheard: its row is held no more.
+        // A settlement in flight may have been committed without an answer: its row is no longer
+        // held.
         let is_held = |gone: bool, run: &Run| !gone && run.asked.is_none();
         let mut held: BTreeMap<Option<WorkerId>, usize> = BTreeMap::new();
         for (gone, run) in self.runs_where(|run| run.consumer == consumer) {
@@ -22,8 +23,8 @@ impl Recorder {
         self.leave_wishes_of(consumer);
     }
 
-    /// The runs that are not over of those asked for, and whether their claims may be gone: putting
-    /// a group back takes its claims away, and a rescue does not count what runs on.
+    /// Returns the matching runs that are not over, and whether their claims may be gone: resetting
+    /// a group takes its claims away, and a rescue does not count what runs on.
     fn runs_where(
         &mut self,
         asked: impl Fn(&Run) -> bool,
@@ -39,16 +40,16 @@ impl Recorder {
         self.runs_where(move |run| run.worker == Some(worker))
     }
 
-    /// Finds out whether the worker may hold one message and nothing else.
+    /// Marks the worker's messages that it may hold alone.
     pub(super) fn find_alone(&mut self, worker: WorkerId) {
         let held = self.runs_of(worker).filter(|(gone, _)| !gone).count();
         self.runs_of(worker).for_each(|(gone, run)| run.alone |= held == usize::from(!gone));
     }
 
-    /// The worker's handlers have begun with something more.
+    /// Checks what the worker holds after its handlers have begun with something more.
     pub(super) fn look_into_the_hands_of(&mut self, worker: WorkerId) {
         self.find_alone(worker);
-        // A crash would tell on both.
+        // A crash would affect both.
         let held = self.runs_of(worker).filter(|(gone, _)| !gone);
         let suspects: Vec<bool> = held.map(|(_, run)| run.suspect).collect();
         if suspects.len() > 1 && suspects.contains(&true) {

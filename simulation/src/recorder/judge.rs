@@ -1,4 +1,4 @@
-//! Where messages are when all is over, compared with what was told of them.
+//! Where messages are when everything is over, compared with the answers about them.
 
 use std::time::Duration;
 
@@ -13,15 +13,15 @@ const MAX_CRASHES: usize = 3;
 /// Where a message is at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// Still to be handled.
+    /// Not handled yet.
     Waiting,
     /// Among the dead letters, because of lone crashes or not.
     Dead {
         crashes: bool,
     },
-    /// Kept, or not worth handling.
+    /// Kept, or discarded.
     Archive {
-        /// Somebody has cancelled it.
+        /// It was cancelled.
         cancelled: bool,
     },
     Nowhere,
@@ -34,7 +34,7 @@ impl Place {
 }
 
 impl Recorder {
-    /// Every message that is known to be stored.
+    /// Returns every message that is known to be stored.
     pub(crate) fn ids(&self) -> Vec<Share> {
         self.stories.keys().copied().collect()
     }
@@ -74,9 +74,10 @@ impl Recorder {
         }
     }
 
-    /// A delivery was charged with a crash of its worker: whether it was all that the worker had.
-    /// Only handlers that have started are recorded. A consumer that dies between its claim and its
-    /// handler's start is charged too, which is right: the rescue cannot know about the handler.
+    /// Records that a delivery was charged with a crash of its worker, and checks whether the
+    /// worker held nothing else. Only handlers that have started are recorded. A consumer that dies
+    /// between its claim and its handler's start is charged too, which is right: the rescue cannot
+    /// know about the handler.
     pub(crate) fn judge_charge(&mut self, id: Share, delivery_no: u32) {
         let Some(story) = self.stories.get_mut(&id) else { return };
         let mut runs = story.runs.iter().filter(|run| run.no == delivery_no).peekable();

@@ -1,4 +1,4 @@
-//! What the workers have got done, as their handlers counted it.
+//! The workers' throughput, as their handlers counted it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::Recorder;
 pub(crate) type Totals = BTreeMap<(WorkerId, TopicId), Throughput>;
 
 impl Recorder {
-    /// A handler was told that its delivery is settled so, or may be.
+    /// Counts a delivery that is settled so, or may be.
     pub(crate) fn counted(&mut self, worker: WorkerId, topic: TopicId, settlement: &Settlement) {
         use Settlement::{Ack, DeadLetter, Discard, Release, Repeated, Retry, RetryAt, Snooze};
         let total = self.totals.entry((worker, topic)).or_default();
@@ -22,14 +22,14 @@ impl Recorder {
         }
     }
 
-    /// A handler was given a delivery that had waited for so long.
+    /// Counts a delivery that had waited this long when its handler got it.
     pub(crate) fn picked_up(&mut self, worker: WorkerId, topic: TopicId, after: Duration) {
         let total = self.totals.entry((worker, topic)).or_default();
         total.picked_up += 1;
         total.waited += after;
     }
 
-    /// All that was counted.
+    /// Returns all counts.
     pub(crate) fn totals(&self) -> &Totals {
         &self.totals
     }

@@ -2,8 +2,9 @@ use std::cell::Cell;
 
 use tokio::sync::Notify;
 
-/// Whether the packets of a host are swallowed. Who waits for the end goes on in the order in which
-/// he came; a watch channel would draw lots, and a seed would not be played the same way twice.
+/// Whether the packets of a host are swallowed. Waiters go on in the order in which they came; a
+/// watch channel would wake them in random order, and a seed would not be played the same way
+/// twice.
 #[derive(Debug, Default)]
 pub(crate) struct Hole {
     dark: Cell<bool>,

@@ -15,25 +15,25 @@ use super::{Handle, Server};
 use crate::model::{Failure, Outcome, Value, Wait};
 use crate::sql::Statement;
 
-/// What becomes of a statement on its way.
+/// The fate of a statement on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// It arrives, and so does its reply.
     Served,
     /// The connection breaks before it arrives.
     Unsent,
-    /// The connection breaks behind it: it is executed, and nobody hears of it.
+    /// The connection breaks after it arrives: it is executed, and its reply is lost.
     Unheard,
-    /// The same, but the server gets to it only after so many milliseconds (history H6).
+    /// The same, but the server executes it only after this many milliseconds (history H6).
     Late(u32),
-    /// The server takes so many milliseconds for it.
+    /// The server takes this many milliseconds for it.
     Slow(u32),
-    /// It is killed, and the server says that all is well, and that it matched nothing: as MariaDB
-    /// does of a statement whose range it is planning.
+    /// It is killed, and the server reports success with no row matched, as MariaDB does for a
+    /// statement whose range it is planning.
     Hushed,
 }
 
-/// How long the server waits for a silent client unless the client says otherwise: 8 h.
+/// How long the server waits for a silent client unless the client sets it: 8 h.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(28_800);
 
 pub(super) struct Session {
@@ -47,7 +47,7 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Serves the client until one of both ends the connection.
+    /// Serves the client until either side ends the connection.
     pub(super) async fn serve(mut self) {
         let mut wait_timeout = WAIT_TIMEOUT;
         while let Some(request) = self.next(wait_timeout).await {
@@ -95,7 +95,7 @@ impl Session {
         self.end();
     }
 
-    /// The next statement; `None` when the connection is over.
+    /// Returns the next statement; `None` when the connection is over.
     async fn next(&mut self, wait_timeout: Duration) -> Option<Request> {
         let silence = Instant::now() + wait_timeout;
         let request = loop {
@@ -150,8 +150,8 @@ impl Session {
         Fate::Served
     }
 
-    /// Whether nothing is done, and said to be well. Who asks again is told the truth, but without
-    /// the rule.
+    /// Returns whether the statement is not executed, but reported as successful. A client that
+    /// asks again gets the truth, unless the rule is off.
     fn hushes(&mut self, fate: Fate, text: &str) -> bool {
         match self.hushed.take() {
             Some(last) => last == text && self.server.believes_at_once(),
@@ -163,7 +163,7 @@ impl Session {
         }
     }
 
-    /// Runs a statement to its end; `None` if the server crashes meanwhile.
+    /// Runs a statement to its end; `None` if the server crashes before it.
     async fn execute(
         &self,
         statement: &Rc<Statement>,
@@ -196,11 +196,12 @@ impl Session {
         }
     }
 
-    /// Says that as many rows were matched as were named, where the rule that this breaks is off.
+    /// Reports that as many rows were matched as were named, where the rule that this breaks is
+    /// off.
     fn hide_count(&self, text: &str, values: &[Bound<'static>], outcome: &mut Outcome) {
         if let (true, Ok(answer)) = (self.server.hides_count(text), outcome) {
-            // Topic and priority come before the ids, worker and claim number behind them; one that
-            // is cancelled has its id alone.
+            // Topic and priority come before the ids, worker and claim number after them; a
+            // statement that cancels has only the id.
             let ids = values.iter().skip(2).take(values.len().saturating_sub(4)).map(short);
             answer.matched = ids.collect::<std::collections::BTreeSet<_>>().len().max(1);
         }
@@ -219,7 +220,7 @@ impl Session {
         }
     }
 
-    /// The server forgets the connection. The client learns it at once, unless it is cut off.
+    /// Ends the connection on the server. The client learns it at once, unless it is cut off.
     fn end(self) {
         if !self.handle.dead.get() {
             self.server.act(|engine| engine.close(self.id));
@@ -249,8 +250,8 @@ impl Session {
     }
 }
 
-/// Whether the server plans a range for it: not where keys are joined from a list, nor where one
-/// whole key is read, nor where something is counted, which always has a row.
+/// Returns whether the server plans a range for it: not where keys are joined from a list, nor
+/// where one whole key is read, nor where something is counted, which always has a row.
 fn may_be_hushed(text: &str) -> bool {
     let changes = text.starts_with("UPDATE") || text.starts_with("DELETE");
     let finds = text.starts_with("SELECT") && text.contains(" FORCE INDEX (");

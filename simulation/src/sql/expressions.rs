@@ -51,7 +51,7 @@ impl Parser {
         symbols.iter().find(|(symbol, _)| self.takes_symbol(symbol)).map(|(_, op)| *op)
     }
 
-    /// IS NULL, IN and BETWEEN after `left`.
+    /// Parses IS NULL, IN and BETWEEN after `left`.
     fn predicate(&mut self, left: &Expr) -> Option<Expr> {
         let left = || Box::new(left.clone());
         if self.take_all("IS NOT NULL") {

@@ -12,7 +12,7 @@ const SYMBOLS: [&str; 22] = [
     "@@", "@", "[", "]",
 ];
 
-/// The tokens of `text`; comments to the end of the line are left out.
+/// Returns the tokens of `text`, without comments to the end of the line.
 pub(super) fn tokens(text: &str) -> Vec<Token> {
     let mut tokens = Vec::new();
     let mut rest = text;
@@ -50,7 +50,7 @@ fn split(text: &str, belongs: impl Fn(char) -> bool) -> (&str, &str) {
     text.split_at(text.find(|c| !belongs(c)).unwrap_or(text.len()))
 }
 
-/// The literal that begins here, after its quote, and what follows it.
+/// Returns the literal that begins here, after its quote, and the rest after it.
 fn literal(text: &str) -> (Vec<u8>, &str) {
     let mut literal = Vec::new();
     let mut chars = text.char_indices().peekable();

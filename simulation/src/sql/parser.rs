@@ -4,7 +4,7 @@ use super::{Expr, From, Locking, Query, Rows, Select, Source, Statement};
 /// Reads one statement.
 ///
 /// # Panics
-/// When the statement has what the model does not know.
+/// If the model does not know a part of the statement.
 pub(crate) fn parse(text: &str) -> Statement {
     let mut parser = Parser::new(text);
     let statement = parser.statement();
@@ -22,7 +22,7 @@ pub(super) struct Parser {
     pub(super) params: usize,
 }
 
-/// Words that cannot be a table's other name.
+/// Words that cannot be a table's alias.
 const KEYWORDS: [&str; 18] = [
     "LOCK",
     "WHERE",
@@ -205,7 +205,7 @@ impl Parser {
         Statement::Show(what, names)
     }
 
-    /// Several SETs of session variables; those that are no numbers change nothing in the model.
+    /// Parses SETs of session variables; those that are not numbers change nothing in the model.
     fn set(&mut self) -> Statement {
         let mut variables = Vec::new();
         while self.at < self.tokens.len() {
@@ -251,7 +251,7 @@ impl Parser {
         let filter = self.filter();
         let group = if self.take_all("GROUP BY") { self.list(Self::expr) } else { Vec::new() };
         let (order, limit) = self.order_and_limit();
-        // Who shares a lock only waits less than in the model.
+        // A session that only shares a lock waits less than in the model.
         let locking = (self.take_all("LOCK IN SHARE MODE") || self.take_all("FOR UPDATE"))
             .then(|| if self.take_all("SKIP LOCKED") { Locking::Skip } else { Locking::Wait });
         Select { items, from, filter, group, order, limit, locking }

@@ -25,7 +25,7 @@ pub(crate) struct Definition {
     pub(crate) key: Vec<usize>,
     /// Every other index: its name, its columns' places, and whether it is unique.
     pub(crate) indexes: Vec<(String, Vec<usize>, bool)>,
-    /// What every row must be.
+    /// The conditions that every row must meet.
     pub(crate) checks: Vec<Expr>,
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn definitions() -> Vec<Definition> {
     tables
 }
 
-/// The columns that later migrations add, each by a statement of its own.
+/// Adds the columns of later migrations, which each add one by a separate statement.
 fn add_columns(tables: &mut [Definition]) {
     for addition in LATER.split("ALTER TABLE ").skip(1) {
         let (table, text) = addition.split_once(" ADD COLUMN ").expect("it adds a column");
@@ -92,7 +92,7 @@ fn part(parser: &mut Parser, table: &mut Definition) {
 
 fn column(parser: &mut Parser) -> Column {
     let name = parser.word();
-    // Its type: the values that the store binds are of it.
+    // Its type is skipped: the values that the store binds have it.
     parser.word();
     if parser.takes_symbol("(") {
         parser.next();

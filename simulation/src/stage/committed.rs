@@ -1,4 +1,4 @@
-//! What is committed, and what must hold of it at every moment or when all is over.
+//! Committed rows, and what must hold of them at every moment or when everything is over.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::num::NonZeroU32;
@@ -11,7 +11,7 @@ use super::{CANCELLED, Share, Stage, messages};
 use crate::model::{Row, Table, Value};
 
 impl Stage {
-    /// How often the message was claimed so far, as far as it is committed.
+    /// Returns how often the message was claimed so far, counting what is committed.
     pub(crate) fn deliveries_of(&self, (topic, id): Share) -> u32 {
         let engine = self.server.engine.borrow();
         let tables = ["queue_message", "queue_scheduled"].map(|name| engine.table(name));
@@ -27,7 +27,7 @@ impl Stage {
         numbers.max().unwrap_or(0)
     }
 
-    /// The worker that has claimed a delivery of a queue, if its claim still stands.
+    /// Returns the worker that has claimed a delivery of a queue, if its claim still stands.
     pub(crate) fn claimant(&self, delivery: &Delivery) -> Option<WorkerId> {
         let engine = self.server.engine.borrow();
         let table = &engine.tables[engine.table("queue_message")];
@@ -42,8 +42,8 @@ impl Stage {
         (worker != 0).then_some(WorkerId(worker))
     }
 
-    /// The deliveries of a queue that were charged with a crash of their worker. Of a stream it is
-    /// the range that is charged, and its message later, whatever has become of that by then.
+    /// Returns the deliveries of a queue that were charged with a crash of their worker. In a
+    /// stream the range is charged, and its message later, whatever has become of that by then.
     pub(crate) fn charges(&self) -> Vec<(Share, u32)> {
         if self.settings.stream.is_some() {
             return Vec::new();
@@ -66,7 +66,7 @@ impl Stage {
         charges
     }
 
-    /// Looks at what is committed: a key is held if and only if its message lives.
+    /// Checks the committed rows: a key is held if and only if its message lives.
     pub(crate) fn check_keys(&self) {
         let engine = self.server.engine.borrow();
         let pairs = |name: &str| -> BTreeSet<(Value, Value)> {
@@ -85,7 +85,7 @@ impl Stage {
         }
     }
 
-    /// Looks at what is committed: every message has a topic.
+    /// Checks the committed rows: every message has a topic.
     pub(crate) fn check_topics(&self) {
         if let Some(id) = self.without_topic() {
             self.recorder.borrow_mut().fail(format!("message {id} has lost its topic"));
@@ -118,7 +118,7 @@ impl Stage {
         self.check_topics();
     }
 
-    /// Looks at what is committed: no more is claimed than the topic's limits allow.
+    /// Checks the committed rows: no more is claimed than the topic's limits allow.
     pub(crate) fn check_limits(&self) {
         let limits = self.settings.limits;
         let engine = self.server.engine.borrow();
@@ -142,9 +142,10 @@ impl Stage {
         }
     }
 
-    /// A message of the topic whose trace is not what was committed of it: it was stored once, and
-    /// each claim of it came to one end. One that is cancelled while it is ready has one end more,
-    /// after its last claim; taking a claim away is the end of that. Asked when everything is over.
+    /// Finds a message of the topic whose trace differs from what was committed: it was stored
+    /// once, and each claim of it ended once. One that is cancelled while it is ready has one end
+    /// more, after its last claim; taking a claim away ends that claim. Called when everything is
+    /// over.
     pub(crate) fn untold(&self) -> Option<String> {
         let engine = self.server.engine.borrow();
         let table = &engine.tables[engine.table("queue_trace")];
@@ -179,7 +180,7 @@ impl Stage {
             (_, true) => match how(&of.0) {
                 Some(Was::Ready) => *events == [0, 1, 2],
                 Some(_) => *events == [0, 1, 1],
-                // Nobody was told what it was doing.
+                // No answer said what it was doing.
                 None => matches!(events, [0, 1, 1 | 2]),
             },
         };
@@ -187,7 +188,7 @@ impl Stage {
         Some(format!("the trace of delivery {} of {:?} has {events:?}", wrong.1, wrong.0))
     }
 
-    /// The messages that have a checkpoint.
+    /// Returns the messages that have a checkpoint.
     pub(crate) fn checkpoints(&self) -> Vec<Share> {
         let engine = self.server.engine.borrow();
         let table = &engine.tables[engine.table("queue_checkpoint")];
@@ -199,8 +200,8 @@ impl Stage {
         messages(table).filter_map(of).collect()
     }
 
-    /// A message in the hot table whose row the lookup does not have. What a transaction does is
-    /// seen as one, so this holds at every moment.
+    /// Finds a message of the hot table whose row is missing in the lookup. A transaction's changes
+    /// are seen as one, so this holds at every moment.
     pub(crate) fn astray(&self) -> Option<MsgId> {
         let engine = self.server.engine.borrow();
         let (hot, lookup) = (

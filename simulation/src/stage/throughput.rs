@@ -1,4 +1,4 @@
-//! What the workers have told of what they have got done, compared with what they counted.
+//! The totals that the workers have reported, compared with what they counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,8 +13,8 @@ use crate::recorder::Totals;
 pub(crate) type Sums = BTreeMap<TopicId, Throughput>;
 
 impl Stage {
-    /// Looks at what is committed: what is told of a topic is never less than before, and never
-    /// more than its handlers have counted. What a `Receiver` counts is not seen.
+    /// Checks the committed totals: those reported of a topic never fall, and never exceed what its
+    /// handlers have counted. What a `Receiver` counts is not seen.
     pub(crate) fn check_throughput(&self) {
         if self.settings.receives {
             return;
@@ -34,7 +34,8 @@ impl Stage {
         }
     }
 
-    /// A worker that lives and has not told all that it has counted, if somebody waits for that.
+    /// Returns a live worker that has not reported all that it has counted, if the history waits
+    /// for that.
     pub(crate) fn behind(&self) -> Option<String> {
         if !self.settings.told || self.settings.receives {
             return None;
@@ -47,7 +48,7 @@ impl Stage {
         Some(format!("worker {worker} lives and has not told all of {total:?}"))
     }
 
-    /// What is told so far; what is folded is worker 0's.
+    /// Returns the totals reported so far; folded ones are worker 0's.
     fn told(&self) -> Totals {
         let read = |value: &dyn Fn(&str) -> u64| {
             let of = (WorkerId(value("worker_id")), TopicId(value("topic_id") as u32));
@@ -58,14 +59,14 @@ impl Stage {
         self.read("queue_throughput", |_| true, read).into_iter().collect()
     }
 
-    /// The workers that nobody has declared dead and that have not stopped.
+    /// Returns the workers that were not declared dead and have not stopped.
     fn alive(&self) -> BTreeSet<WorkerId> {
         let is_alive = |state: &Value| *state == Value::bytes(b"alive");
         let read = |value: &dyn Fn(&str) -> u64| WorkerId(value("id"));
         self.read("queue_worker", is_alive, read).into_iter().collect()
     }
 
-    /// Reads the committed rows of a table whose state is one that `takes` names, if they have one.
+    /// Reads the committed rows of a table whose state, if they have one, is among `takes`.
     fn read<T>(
         &self,
         name: &str,

@@ -1,5 +1,5 @@
-//! Each promise of the documents on security and on SQL has a test by the accounts of
-//! `ops/deploy/grants`.
+//! Checks that each promise of the documents on security and on SQL has a test that uses the
+//! accounts of `ops/deploy/grants`.
 
 use std::collections::BTreeSet;
 
@@ -8,13 +8,13 @@ use crate::{none_of, read, sources, tests_in};
 /// The documents with a section of promises.
 const DOCUMENTS: [&str; 2] = ["docs/security.md", "docs/sql-contract.md"];
 
-/// How that section begins: a table whose rows end with the names of tests.
+/// The start of that section: a table whose rows end with the names of tests.
 const SECTION: &str = "\n## Promises\n";
 
-/// The tests that run as accounts which hold exactly what their files say.
+/// The tests that run as accounts with exactly the privileges in their files.
 const ACCOUNTS: &str = "queue-test/tests/accounts/";
 
-/// Each promise of the section, with the names of its tests.
+/// Returns each promise of the section, with the names of its tests.
 fn promises(document: &str) -> Vec<(&str, Vec<&str>)> {
     let section = document.split_once(SECTION).map_or("", |(_, rest)| rest);
     let section = section.split("\n## ").next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! `tidy/rooms.toml`: budgets of lines, and who may take names from whom.
+//! Checks `tidy/rooms.toml`: budgets of lines, and which module may take names from which.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,10 +8,10 @@ use tidy::rooms::{self, FILE, Room, STEP};
 
 use crate::none_of;
 
-/// A budget this far above what is used is lowered: what was saved stays saved.
+/// A budget this far above the actual size must be lowered: what was saved stays saved.
 const SLACK: usize = 3 * STEP;
 
-/// Each package with its room, one of them missing where the other list has it alone.
+/// Returns each package with its room; either is missing where only the other list has it.
 fn pairs() -> Vec<(String, Option<Package>, Option<Room>)> {
     let packages = package::all().unwrap().into_iter();
     let mut packages: BTreeMap<String, Package> =
@@ -25,7 +25,7 @@ fn pairs() -> Vec<(String, Option<Package>, Option<Room>)> {
     names.into_iter().map(pair).collect()
 }
 
-/// Each package that has a room.
+/// Returns each package that has a room.
 fn housed() -> Vec<(Package, Room)> {
     pairs().into_iter().filter_map(|(_, package, room)| Some((package?, room?))).collect()
 }
@@ -77,7 +77,7 @@ fn modules_take_names_only_where_their_room_allows_it() {
     none_of(&format!("{FILE}: edges between modules"), violations);
 }
 
-/// Where the code takes what it may not, and where it may take what it does not.
+/// Finds where the code takes what it may not, and where it may take what it does not.
 fn differences(
     place: &str,
     edges: &Edges,

@@ -1,4 +1,4 @@
-//! How long it takes to move a group and to ask how far it has come, beside a log of any length.
+//! How long it takes to reset a group and to read its lag, beside a log of any length.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use super::{append_all, fill};
 use crate::arena::Arena;
 use crate::figure::{Name, Sample, quantile};
 
-/// A group before a long log.
+/// A group in front of a long log.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct Standing {
     /// Messages of the log.
@@ -26,13 +26,13 @@ pub(crate) struct Standing {
     pub(crate) partitions: u32,
     /// What is timed.
     pub(crate) asked: StandingAsked,
-    /// How often.
+    /// How many times.
     pub(crate) asks: usize,
     /// Bytes of a body.
     pub(crate) body: usize,
 }
 
-/// What is timed of a group.
+/// The timed operation on a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum StandingAsked {

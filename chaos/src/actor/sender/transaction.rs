@@ -1,4 +1,4 @@
-//! A transaction of a sender's own, as a user writes it.
+//! A sender's transaction, as a user writes it.
 
 use std::time::Duration;
 
@@ -10,27 +10,27 @@ use tokio::time::sleep;
 
 use crate::record::Enqueued;
 
-/// How often a transaction is rolled back, out of a hundred.
+/// How many of a hundred transactions are rolled back.
 const ROLLBACKS: u32 = 15;
 
-/// How often one by SQL looks at the database first and enqueues late, out of a hundred.
+/// How many of a hundred transactions by SQL read the database first and enqueue late.
 const LATE: u32 = 25;
 
-/// What enqueues.
+/// What enqueues the messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum By {
     /// The library.
     Library,
-    /// `CALL queue_enqueue`, as a program in any language has it.
+    /// `CALL queue_enqueue`, as a program in any language uses it.
     Sql,
 }
 
-/// How it goes.
+/// How the transaction goes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Transaction {
     by: By,
     think: Duration,
-    /// It thinks before it enqueues and not after: what it sees is as old as that.
+    /// It thinks before it enqueues instead of after: its snapshot is that old.
     late: bool,
     commits: bool,
 }
@@ -45,7 +45,7 @@ impl Transaction {
         }
     }
 
-    /// Runs it; `inserted` hears when its messages are written and not yet committed.
+    /// Runs the transaction; calls `inserted` when its messages are written and not yet committed.
     pub(super) async fn run(
         self,
         conn: &mut AsyncMysqlConnection,
@@ -56,7 +56,7 @@ impl Transaction {
         let wrote = self.write(conn, topic, messages, inserted).await;
         let (end, outcome) = match wrote {
             Ok(()) if self.commits => ("COMMIT", Enqueued::Stored),
-            // What was not committed is rolled back by the server when the connection goes.
+            // The server rolls back what was not committed when the connection goes.
             _ => ("ROLLBACK", Enqueued::NotStored),
         };
         match conn.batch_execute(end).await {
@@ -73,7 +73,7 @@ impl Transaction {
         inserted: impl FnOnce() -> std::io::Result<()>,
     ) -> anyhow::Result<()> {
         if self.late {
-            // The account reads no table, and needs none for a snapshot.
+            // The account can read no table, and a snapshot needs none.
             let snapshot = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; \
                             START TRANSACTION WITH CONSISTENT SNAPSHOT";
             conn.batch_execute(snapshot).await?;
@@ -82,7 +82,7 @@ impl Transaction {
             conn.batch_execute("BEGIN").await?;
         }
         match self.by {
-            // Its limit is one of what the topic holds now, not when the connection was new.
+            // The topic's limit is on what it holds now, not when the connection was new.
             By::Library => drop(enqueue_all(conn, topic, messages).await?),
             By::Sql => call(conn, topic, messages).await?,
         }

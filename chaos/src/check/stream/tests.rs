@@ -5,7 +5,7 @@ use crate::check::{Breach, Findings, Leftovers, Trace};
 use crate::stream::Group;
 use crate::tag::{Actor, Share, Tag};
 
-/// Actor 4 sends 4:0 to 4:3 to the stream, each when the one before is stored.
+/// Actor 4 sends 4:0 to 4:3 to the stream, each when the previous one is stored.
 const SENT: &str = "1000000 stream 4\n\
      2000000 invoke 4:0 1\n2100000 enqueue 4:0 1 stored\n\
      2200000 invoke 4:1 1\n2300000 enqueue 4:1 1 stored\n\
@@ -20,7 +20,7 @@ fn reads(at_ms: u64, group: &str, seq: u64, offset: u64) -> String {
     )
 }
 
-/// Those of the messages that the group wants.
+/// Returns those of the messages that the group wants.
 fn wanted_by(group: Group) -> impl Iterator<Item = u64> {
     (0..4).filter(move |&seq| group.wants(Tag { sender: Actor(4), seq }))
 }
@@ -121,7 +121,7 @@ fn a_repeat_from_the_mark_on_overtakes_nothing() {
     assert_eq!(broken(&lines, ""), []);
 }
 
-/// The harness puts a group back to offset 1 at 30 s.
+/// The harness resets a group to offset 1 at 30 s.
 fn put_back(group: &str) -> String {
     format!("30000000 rewind {group} 0 1 99\n30100000 rewound {group} 0 1 99\n")
 }
@@ -187,7 +187,7 @@ fn a_message_that_a_broadcast_member_has_not_read_is_lost_though_all_others_have
     assert_eq!(broken_with_members(&none).len(), 4, "one that came and read nothing");
 }
 
-/// Actor 6 is killed when it has handled all of it, and actor 7 has its name after it.
+/// Actor 6 is killed when it has handled everything, and then actor 7 takes its name.
 #[test]
 fn what_a_member_repeats_after_it_was_settled_is_found_and_other_repeats_are_not() {
     let told = |answer: &str| {
@@ -200,7 +200,7 @@ fn what_a_member_repeats_after_it_was_settled_is_found_and_other_repeats_are_not
         broken_with_members(&[told("settled"), next]),
         one(Breach::HandledAgain, "4:1@member-1")
     );
-    // It had read both before the other one was told.
+    // It had read both before the settlement of the other was reported.
     let beside = reads(4800, "member-1", 0, 0) + &reads(21_000, "member-1", 1, 1);
     let before: Vec<_> = [told("settled"), ("7-recorder", beside)].into();
     assert_eq!(broken_with_members(&before), one(Breach::DuplicateInQuiet, "4:0@member-1"));
@@ -216,7 +216,7 @@ fn a_group_with_a_filter_gets_what_it_wants_and_nothing_else() {
     assert_eq!(broken(&lines, ""), one(Breach::Lost, "4:1@filtered"));
 }
 
-/// What traces say of the four messages that every group has handled.
+/// The traces of the four messages that every group has handled.
 fn traces() -> Leftovers {
     let mut leftovers = Leftovers::default();
     for seq in 0..4 {

@@ -17,7 +17,7 @@ use crate::scene::{Scene, claim_n};
 const ENDS: [&str; 5] =
     ["COMMIT", "ROLLBACK", "CREATE TABLE other (id INT)", "COMMIT; BEGIN", "SET autocommit = 1"];
 
-/// How a handler goes on after it has ended its transaction.
+/// How a handler continues after it has ended its transaction.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Then {
     Returns,
@@ -26,7 +26,7 @@ enum Then {
     Panics,
 }
 
-/// What becomes of what ended so.
+/// Returns the settlement of a message whose run ended so.
 fn settlement(scene: &Scene, ending: Ending, of: &rowmq_core::Delivery) -> Settlement {
     let Ending::Undone(outcome) = ending else { panic!("{ending:?}") };
     settlement_for(outcome, of, &scene.topic.settings)
@@ -40,8 +40,8 @@ fn is_dead_for_it(settlement: &Settlement) -> bool {
     )
 }
 
-/// What a handler commits by itself cannot be taken back, so nobody repeats it unasked: neither
-/// after it has returned nor after it has failed, alone or among others.
+/// What a handler commits by itself cannot be undone, so no worker repeats it unasked: neither
+/// after the handler has returned nor after it has failed, alone or in a batch.
 #[tokio::test]
 async fn a_handler_that_ends_its_transaction_is_found_out() {
     let every = [Then::Returns, Then::Fails, Then::Discards, Then::Panics];
@@ -76,7 +76,7 @@ async fn a_handler_that_ends_its_transaction_is_found_out() {
             }
             assert_eq!(runs.count(), 1, "{case}");
             until("rolled back", async || scene.transactions().await.is_empty()).await;
-            // With autocommit on again, nothing that came after it can be rolled back.
+            // With autocommit on again, nothing after it can be rolled back.
             let after = ends == "SET autocommit = 1" && then == Then::Returns;
             let kept = i64::from(ends != "ROLLBACK") + i64::from(after);
             assert_eq!(effects_of(&mut scene).await, kept * n as i64, "{case}");
@@ -85,8 +85,8 @@ async fn a_handler_that_ends_its_transaction_is_found_out() {
     }
 }
 
-/// H26 within a handler: it drops queries half-way and goes on. With two of them, the settle would
-/// read the count of one, and the commit the reply of the settle.
+/// H26 within a handler: it drops queries half-way and continues. With two of them, the settle
+/// would read the count of one, and the commit the reply of the settle.
 #[tokio::test]
 async fn queries_that_a_handler_has_dropped_make_no_false_commit() {
     for dropped in [1, 2, 3] {
@@ -98,7 +98,7 @@ async fn queries_that_a_handler_has_dropped_make_no_false_commit() {
             async move {
                 effect(contexts, tx).await?;
                 for n in 0..dropped {
-                    // The first is still waiting for its reply when the others are sent.
+                    // The first still waits for its reply when the others are sent.
                     let slow = if n == 0 { "SLEEP(0.3)" } else { "0" };
                     let update = format!("UPDATE effect SET n = n + {slow}");
                     let update = diesel::sql_query(update).execute(tx);
@@ -117,14 +117,14 @@ async fn queries_that_a_handler_has_dropped_make_no_false_commit() {
         until("over", async || scene.transactions().await.is_empty()).await;
         assert_eq!(effects_of(&mut scene).await, 0, "{dropped}");
         assert_eq!(scene.hot().await.1, 1, "{dropped}: not acked");
-        // Its connection serves nobody else.
+        // Its connection is not used again.
         let fine = does(|contexts, tx| effect(contexts, tx).boxed());
         assert_eq!(words(&stand.run(&contexts(&scene, &got), &fine).await), ["ok"]);
         assert_eq!(effects_of(&mut scene).await, 1, "{dropped}");
     }
 }
 
-/// diesel rolls back to a savepoint that went with the deadlock, and tells of that instead.
+/// diesel rolls back to a savepoint that the deadlock has removed, and reports that error instead.
 #[expect(clippy::disallowed_methods, reason = "handlers call functions that nest their own")]
 #[tokio::test]
 async fn a_deadlock_in_a_nested_transaction_runs_the_handler_again() {
@@ -136,7 +136,7 @@ async fn a_deadlock_in_a_nested_transaction_runs_the_handler_again() {
     let got = claim_n(&worker, scene.topic.id, 1).await;
     let stand = Stand::at(scene.db.url(), &scene, &worker);
     let mut stranger = scene.db.connect().await;
-    // It has changed more, so that the handler is the one to be rolled back.
+    // The other transaction has changed more, so that the server rolls back the handler's.
     let begin = "BEGIN; UPDATE account SET n = n + 5 WHERE id > 1";
     stranger.batch_execute(begin).await.unwrap();
     let stranger = Arc::new(tokio::sync::Mutex::new(stranger));
@@ -166,15 +166,15 @@ async fn a_deadlock_in_a_nested_transaction_runs_the_handler_again() {
     assert_eq!(scene.number("SELECT n FROM account WHERE id = 1").await, 6);
 }
 
-/// Ways to lose a connection: it breaks, or its server is no writer any more.
+/// Ways to lose a connection: it breaks, or its server has become read-only.
 const LOSE: [&str; 2] = [
     "KILL CONNECTION_ID()",
     "SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1290, MESSAGE_TEXT = 'The server is running with \
      the --read-only option so it cannot execute this statement'",
 ];
 
-/// A server that goes is not the message's fault, but a handler that loses every connection is to
-/// blame.
+/// A server that disappears is not the message's fault, but a handler that loses every connection
+/// is.
 #[tokio::test]
 async fn a_run_whose_connection_is_lost_is_run_again_on_a_new_one_but_not_for_ever() {
     let cases = [(1, 2, "ok"), (2, 3, "ok"), (9, 3, "error")];
@@ -206,7 +206,7 @@ async fn a_run_whose_connection_is_lost_is_run_again_on_a_new_one_but_not_for_ev
     }
 }
 
-/// A restart: the connection breaks, and no new one can be made for the time being.
+/// A restart: the connection breaks, and for a while no new one can be opened.
 #[tokio::test]
 async fn a_run_is_given_back_uncharged_while_there_is_no_server() {
     let (mut scene, worker) = stage(&TopicSettings::default()).await;
@@ -229,7 +229,7 @@ async fn a_run_is_given_back_uncharged_while_there_is_no_server() {
     assert_eq!(effects_of(&mut scene).await, 0);
 }
 
-/// What a handler says of another server is no word of its own connection.
+/// A handler's error about another server says nothing about its own connection.
 #[tokio::test]
 async fn a_handler_that_cannot_reach_another_server_fails() {
     let (mut scene, worker) = stage(&TopicSettings::default()).await;

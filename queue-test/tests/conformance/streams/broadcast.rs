@@ -31,7 +31,7 @@ impl Stream {
         store::topic::existing(&mut self.conn, &name).await.unwrap()
     }
 
-    /// Where the members' rows say that they are, in the only partition.
+    /// Returns the position in the members' rows, in the only partition.
     pub(super) async fn place(&mut self) -> i64 {
         self.number("SELECT CAST(COALESCE(MIN(next_offset), -1) AS SIGNED) FROM queue_member").await
     }
@@ -134,12 +134,12 @@ async fn a_named_member_goes_on_where_it_was_and_is_one_worker_at_a_time() {
     ack(&one, &got[..10]).await;
     ack(&one, &got[12..]).await;
     stream.until_at(10).await;
-    // Another process with its name.
+    // Another process with the same name.
     let (two, second) = (stream.worker().await, member(&group, Some("cache-1")));
     let refused = two.read(&second, 10).await.unwrap_err();
     assert!(matches!(&refused, Error::MemberInUse { worker, .. } if *worker == one.id()));
     assert!(refused.to_string().contains("a name of its own"), "{refused}");
-    // The first one dies without a word.
+    // The first one dies without a report.
     let seen = store::worker::find(&mut stream.conn, one.id()).await.unwrap().unwrap();
     assert_eq!(store::worker::declare_dead(&mut stream.conn, &seen, "killed").await.unwrap(), 1);
     let again = read_n(&two, &second, 20).await;
@@ -147,7 +147,7 @@ async fn a_named_member_goes_on_where_it_was_and_is_one_worker_at_a_time() {
     ack(&two, &again).await;
     stream.until_at(30).await;
     two.stop().await.unwrap();
-    // What it had not said when it was told to stop, it says then.
+    // A stop reports what the member had not reported yet.
     let (three, third) = (stream.worker().await, member(&group, Some("cache-1")));
     stream.enqueue(30..40).await;
     ack(&three, &read_n(&three, &third, 10).await).await;
@@ -172,7 +172,7 @@ async fn a_position_in_memory_outlives_its_worker() {
         let seen = store::worker::find(&mut stream.conn, one.id()).await.unwrap().unwrap();
         store::worker::declare_dead(&mut stream.conn, &seen, "cut off").await.unwrap();
         stream.enqueue(10..12).await;
-        // The consumer registers anew, and nothing that it was through with comes again.
+        // The consumer registers again, and no message that it had finished comes again.
         let two = stream.worker().await;
         let again = read_n(&two, &member, 6).await;
         assert_eq!(bodies(&again), ["3", "4", "5", "6", "10", "11"], "{named:?}");
@@ -201,7 +201,7 @@ async fn a_reset_fences_named_members_and_those_without_a_name_refuse_it() {
     ack(&other, &got[..20]).await;
     let reset = reset_members(&mut stream.conn, &group, Place::Earliest).await.unwrap();
     assert_eq!(reset, 1);
-    // What it still had is fenced at the latest when it reads again, and comes with the rest.
+    // Its remaining messages are fenced at the latest when it reads again, and come with the rest.
     let again = read_n(&other, &named, 40).await;
     let mut seen = bodies(&again);
     seen.sort_by_key(|body| body.parse::<usize>().unwrap());
@@ -216,7 +216,7 @@ async fn a_reset_fences_named_members_and_those_without_a_name_refuse_it() {
     assert!(beyond.unwrap_err().to_string().contains("beyond the end"));
 }
 
-/// Told at the same time as somebody resets it.
+/// The member reports at the same time as an operator resets it.
 #[tokio::test]
 async fn what_a_member_says_after_a_reset_changes_nothing() {
     let mut stream = Stream::new(1).await;
@@ -300,7 +300,7 @@ async fn what_is_snoozed_released_or_discarded_takes_its_course() {
     assert_eq!(stream.place().await, 3, "what is snoozed is not passed");
 }
 
-/// So that what waits in memory has a bound.
+/// Otherwise the retries in memory would have no bound.
 #[tokio::test]
 async fn a_member_that_has_too_much_to_try_again_reads_nothing_new() {
     let mut stream = Stream::new(1).await;

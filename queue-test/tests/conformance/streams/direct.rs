@@ -24,7 +24,7 @@ fn messages(bodies: &[&str]) -> Vec<NewMessage> {
     bodies.iter().map(|body| NewMessage::new(*body)).collect()
 }
 
-/// History H15: a producer's message that it enqueued in a transaction comes before those that it
+/// History H15: a message that a producer enqueued in a transaction comes before those that it
 /// appends afterwards.
 #[tokio::test]
 async fn what_was_committed_before_comes_before() {

@@ -1,4 +1,4 @@
-//! Groups that want some messages only: what they do not want counts as passed.
+//! Groups that want only some messages: the others count as passed.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ impl Stream {
         self.group_with(name, ordered, Place::Earliest, &wanting(conditions)).await
     }
 
-    /// Enqueues messages with the bodies of these numbers; `kind` says each one's header.
+    /// Enqueues messages with these numbers as bodies; `kind` gives each one's header.
     async fn enqueue_kinds(
         &mut self,
         bodies: std::ops::Range<usize>,
@@ -42,7 +42,7 @@ impl Stream {
         enqueue_all(&mut self.conn, &self.topic.name, &messages).await.unwrap();
     }
 
-    /// Every worker dies, and what it held is taken back.
+    /// Lets every worker die, and takes back what they held.
     async fn crash(&mut self) {
         self.sql("UPDATE queue_worker SET state = 'dead', ended_at = UTC_TIMESTAMP(6)").await;
         for zombie in zombies(&mut self.conn, RangeId(0), 10).await.unwrap() {
@@ -55,7 +55,8 @@ impl Stream {
         topic::set(&mut self.conn, &group.name, &wanting(conditions)).await.unwrap();
     }
 
-    /// The group's lag, its claimed ones among it, what it has lost, and how many ranges it has.
+    /// Returns the group's lag, how much of it is claimed, what it has lost, and how many ranges it
+    /// has.
     async fn standing(&mut self, group: &Topic) -> (u64, u64, u64, i64) {
         let all = standing::of_group(&mut self.conn, group.group().unwrap()).await.unwrap();
         let sum = |one: fn(&standing::Standing) -> u64| all.iter().map(one).sum();
@@ -69,7 +70,7 @@ async fn claim(worker: &Worker, group: &Topic, limit: u32) -> Claimed {
     worker.claim_range(group.group().unwrap(), limit).await.unwrap()
 }
 
-/// Claims until a claim neither brings anything nor passes anything; what came, how much was
+/// Claims until a claim neither returns nor passes anything; returns what came, how much was
 /// passed, and how many claims it took.
 async fn drain(worker: &Worker, group: &Topic, limit: u32) -> (Vec<Delivery>, u64, usize) {
     let (mut got, mut filtered, mut claims) = (Vec::new(), 0, 0);
@@ -116,7 +117,7 @@ async fn what_nobody_wants_is_passed_without_a_range_and_the_worker_goes_on() {
     while stream.sequence().await > 0 {}
     let worker = stream.worker().await;
     let first = claim(&worker, &group, 5).await;
-    // Not all at once: the worker has other things to do in between.
+    // Not all at once: the worker has other work in between.
     assert!(first.deliveries.is_empty() && first.filtered < 30_000, "{}", first.filtered);
     assert!(first.filtered > 1000);
     let (got, filtered, _) = drain(&worker, &group, 5).await;
@@ -175,7 +176,7 @@ async fn an_ordered_group_keeps_its_order_and_waits_only_for_what_it_wants() {
         .await;
     let again = claim(&worker, &group, 10).await.deliveries;
     assert_eq!((offsets(&again), again[0].failures), (vec![1, 5], 1));
-    // It holds back again, and then nobody wants it any more: the others go on.
+    // It holds back the partition again, and then a filter excludes it: the others continue.
     worker.settle(all(&again[..1], &retry(Duration::from_millis(1)))).await.unwrap();
     worker.settle(all(&again[1..], &Settlement::Release)).await.unwrap();
     stream.change(&group, &["type=other"]).await;
@@ -239,7 +240,7 @@ async fn a_replay_brings_what_is_wanted_now_and_a_range_that_nobody_wants_ends_a
     assert_eq!(stream.standing(&group).await, (0, 0, 0, 0));
 }
 
-/// What transactional handlers have acked of a range stays acked, and goes with it.
+/// Messages that transactional handlers have acked in a range stay acked, and leave with it.
 #[tokio::test]
 async fn what_was_acked_in_transactions_is_not_wanted_again_nor_lost() {
     let mut stream = Stream::new(1).await;
@@ -258,7 +259,7 @@ async fn what_was_acked_in_transactions_is_not_wanted_again_nor_lost() {
     .await;
     assert_eq!(again, [0, 4, 6, 8]);
     until("the ranges are over", async || stream.standing(&group).await == (0, 0, 0, 0)).await;
-    // One that nobody wants any more, with an ack in it that retention has overtaken.
+    // A range that the filter excludes, with an ack in it that retention has overtaken.
     let (from, to) = (Place::Offset(Offset(0)), Place::Offset(Offset(4)));
     replay(&mut stream.conn, &group, from, to).await.unwrap();
     stream.sql("INSERT INTO queue_passed SELECT id, 2 FROM queue_range").await;
@@ -336,7 +337,7 @@ async fn a_filter_is_kept_and_only_a_groups() {
     let settings = TopicSettings { filter: long, ..group_settings() };
     let refused = topic::set(&mut stream.conn, &group.name, &settings).await;
     assert!(matches!(refused, Err(Error::InvalidFilter { .. })), "{refused:?}");
-    // One that only SQL can have written: everything comes, which nobody misses.
+    // A filter that only SQL can have written: the group gets everything, and misses nothing.
     stream.sql("UPDATE queue_topic SET header_filter = 'type=a' WHERE kind = 'group'").await;
     let found = topic::existing(&mut stream.conn, &group.name).await.unwrap();
     assert!(found.settings.filter.wants_all());

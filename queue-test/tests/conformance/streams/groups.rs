@@ -125,7 +125,7 @@ async fn a_reset_fences_what_is_claimed_and_nothing_comes_twice() {
     assert_eq!(got, numbers(0..100));
 }
 
-/// Without a word of its own: the worker compares its ranges with every beat anyway.
+/// Without a special report: the worker compares its ranges with every beat anyway.
 #[tokio::test]
 async fn a_worker_finds_with_a_beat_which_ranges_it_has_lost_to_a_reset() {
     let mut stream = Stream::new(1).await;
@@ -139,7 +139,7 @@ async fn a_worker_finds_with_a_beat_which_ranges_it_has_lost_to_a_reset() {
     reset_group(&mut stream.conn, &group, Place::Earliest).await.unwrap();
     until("it has found out", async || worker.has_lost(lost[0].claim_no)).await;
     assert!(!worker.has_lost(kept[0].claim_no) && worker.losses() == 1);
-    // What has come to its end is not lost.
+    // Messages that have ended are not lost.
     worker.settle(all(&kept, &Settlement::Ack)).await.unwrap();
     until("it is told", async || stream.number(RANGES).await == 0).await;
     let again = claim_n(&worker, &group, 10).await;
@@ -203,7 +203,7 @@ async fn an_ordered_group_has_one_range_a_partition_and_waits_for_a_failed_head(
     let again = claim_n(&two, &group, 3).await;
     assert_eq!(offsets(&again), [2, 3, 4]);
     assert_eq!((again[0].failures, again[0].delivery_no.0, again[1].failures), (1, 2, 0));
-    // Died of it: the dead letter tells of both runs, and the partition goes on.
+    // Died of it: the dead letter records both runs, and the partition continues.
     let dead = Settlement::DeadLetter { cause: DeadCause::Attempts, error: "worse".to_owned() };
     two.settle(all(&again[..1], &dead)).await.unwrap();
     two.settle(all(&again[1..], &Settlement::Ack)).await.unwrap();

@@ -1,4 +1,4 @@
-//! Who holds what of streams.
+//! Which workers hold what of streams.
 
 use std::time::Duration;
 
@@ -54,13 +54,13 @@ async fn the_claims_of_a_group_are_those_of_the_log_and_of_what_it_tries_again()
     assert!(claims.iter().all(|one| one.state.as_deref() == Some("alive")));
     assert!(claims[0].client_id.as_ref().is_some_and(|id| id.starts_with("conformance")));
 
-    // Claimed an hour ago, and nothing of it has come to an end.
+    // Claimed an hour ago, and none of it has ended.
     stream.sql("UPDATE queue_range SET claimed_at = claimed_at - INTERVAL 1 HOUR").await;
     let old = claims_of_group(&mut stream.conn, of).await.unwrap();
     assert!(old[0].age_ms >= 3_600_000 && old[1].age_ms < 3_600_000, "{old:?}");
     let standing = of_group(&mut stream.conn, of).await.unwrap()[0];
     assert!(standing.held().is_some_and(|held| held >= Duration::from_secs(3600)), "{standing:?}");
-    // What nobody has is not held, whenever it was claimed.
+    // A range without a worker is not held, whenever it was claimed.
     one.stop().await.unwrap();
     assert_eq!(of_group(&mut stream.conn, of).await.unwrap()[0].held_ms, None);
     assert_eq!(claims_of_group(&mut stream.conn, of).await.unwrap().len(), 1);
@@ -96,7 +96,7 @@ async fn the_names_that_living_workers_have_are_told() {
     read_n(&two, &member(&group, None), 10).await;
     let names = names_held(&mut stream.conn).await.unwrap();
     let told: Vec<_> = names.iter().map(|held| (held.worker, held.member.clone())).collect();
-    // Once each, whatever the number of partitions; not those that have no name.
+    // Once each, for any number of partitions; members without a name are not listed.
     assert_eq!(told, [(one.id(), name("a")), (one.id(), name("b"))], "{nobody:?}");
     assert!(names.iter().all(|held| held.group == group.name));
     one.stop().await.unwrap();

@@ -1,5 +1,5 @@
-//! H13 for streams: the plans of what members, broadcast members, sequencers, the rescue, the
-//! retention and operators send, asked for the very statements with the very values.
+//! H13 for streams: the plans of the statements of members, broadcast members, sequencers, the
+//! rescue, the retention and operators. EXPLAIN gets the same statements with the same values.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ use crate::plans::{Keys, wrong_plans};
 use crate::scene::{all, retry};
 use crate::wire::Recorder;
 
-/// Messages of the log, ranges, members and workers that are there before.
+/// Messages of the log, ranges, members and workers that exist before.
 const ROWS: usize = 5_000;
 
 const KEYS: Keys = &[
@@ -45,14 +45,14 @@ const KEYS: Keys = &[
     ("w", &["PRIMARY", "queue_worker_state"]),
 ];
 
-/// The ranges of one partition, or of one group, are few: one a member. Everything else comes in
-/// the order of its key.
+/// A partition, or a group, has few ranges: one a member. Everything else is read in the order of
+/// its key.
 fn may_sort(sql: &str) -> bool {
     sql.contains("queue_range r") && !sql.starts_with("DELETE")
 }
 
 impl Stream {
-    /// Rows of others, so that reading all of a table would show.
+    /// Inserts rows of others, so that a full scan of a table would show.
     async fn fill(&mut self) {
         self.enqueue(0..ROWS).await;
         self.sequence().await;
@@ -102,7 +102,7 @@ fn discard() -> Settlement {
     Settlement::Discard { reason: "old".to_owned() }
 }
 
-/// Settles each of `got` with another end.
+/// Settles each of `got` with a different end.
 async fn end_in_every_way(worker: &Worker, got: &[Delivery]) {
     let snooze = Settlement::Snooze { delay: Duration::ZERO };
     let ends = [Settlement::Ack, retry(Duration::ZERO), dead(), discard(), snooze];
@@ -111,7 +111,7 @@ async fn end_in_every_way(worker: &Worker, got: &[Delivery]) {
     }
 }
 
-/// What members of a broadcast group, and operators of one, do.
+/// Runs what members of a broadcast group, and its operators, run.
 async fn broadcast(stream: &mut Stream, recorder: &Recorder, conn: &mut AsyncMysqlConnection) {
     let group = stream.broadcast(Place::Time("2020-01-01T00:00:00Z".parse().unwrap())).await;
     let (one, two) = (stream.recorded(recorder).await, stream.recorded(recorder).await);
@@ -125,7 +125,7 @@ async fn broadcast(stream: &mut Stream, recorder: &Recorder, conn: &mut AsyncMys
         worker.settle(all(&again, &Settlement::Ack)).await.unwrap();
     }
     one.stop().await.unwrap();
-    // Somebody else has the name after it, and is put elsewhere.
+    // Another worker has the name afterwards, and is reset.
     read_n(&two, &member(&group, Some("a")), 10).await;
     let broadcast = group.broadcast().unwrap();
     assert_eq!(standings(conn, broadcast).await.unwrap().len(), 2);
@@ -138,7 +138,7 @@ async fn broadcast(stream: &mut Stream, recorder: &Recorder, conn: &mut AsyncMys
     transaction(conn, "leave", end).await.unwrap();
 }
 
-/// What members of other groups do.
+/// Runs what members of other groups run.
 async fn claims(stream: &mut Stream, recorder: &Recorder, conn: &mut AsyncMysqlConnection) {
     for ordered in [false, true] {
         let filter = HeaderFilter::from(vec!["type=a".parse().unwrap()]);
@@ -174,7 +174,7 @@ async fn ack_in_transaction(conn: &mut AsyncMysqlConnection, worker: &Worker, on
     ack.await.unwrap();
 }
 
-/// What operators, and the rescue, do.
+/// Runs what operators, and the rescue, run.
 async fn look(
     stream: &mut Stream,
     conn: &mut AsyncMysqlConnection,
@@ -199,7 +199,7 @@ async fn look(
     transaction(conn, "reset", reset).await.unwrap();
 }
 
-/// What the retention does.
+/// Runs what the retention runs.
 async fn prune(stream: &Stream, conn: &mut AsyncMysqlConnection) {
     let (lo, hi) = (Offset(0), Offset(50));
     let stretch = Stretch { stream: stream.topic.id, partition: PartitionNo(1), lo, hi };

@@ -1,4 +1,4 @@
-//! What a worker tells of its ranges, whatever became of commits, connections and messages.
+//! A worker's reports on its ranges, whatever happens to commits, connections and messages.
 
 use std::time::Duration;
 
@@ -19,13 +19,13 @@ const RANGES: &str = "SELECT COUNT(*) FROM queue_range";
 const PASSED: &str = "SELECT COUNT(*) FROM queue_passed";
 const TRIED_AGAIN: &str = "SELECT COUNT(*) FROM queue_scheduled";
 
-/// As a handler's transaction acks a message: under the lock of its range.
+/// Acks a message as a handler's transaction does: under the lock of its range.
 async fn ack_in_transaction(conn: &mut AsyncMysqlConnection, worker: &Worker, one: &Delivery) {
     let range = lock_in_transaction(conn, worker, one).await;
     passed::insert(conn, range, one.position.unwrap().offset).await.unwrap();
 }
 
-/// As it does before it acks.
+/// Locks the range as a handler's transaction does before it acks.
 async fn lock_in_transaction(
     conn: &mut AsyncMysqlConnection,
     worker: &Worker,
@@ -70,7 +70,7 @@ async fn release(worker: &Worker, deliveries: &[Delivery]) {
     worker.settle(deliveries.iter().map(Settled::release).collect()).await.unwrap();
 }
 
-/// A handler is interrupted, or out of time, while the commit of its transaction is under way.
+/// A handler is interrupted, or out of time, while its transaction's commit is in flight.
 #[tokio::test]
 async fn what_a_commit_under_way_has_acked_is_neither_released_nor_tried_again() {
     for (ordered, failed) in [(false, false), (false, true), (true, false), (true, true)] {
@@ -124,7 +124,7 @@ async fn an_ack_in_doubt_that_nobody_could_look_for_is_found_when_its_range_is_t
     }
 }
 
-/// Found by the simulation: such an ack was called a release that the database had taken.
+/// Found by the simulation: such an ack was reported as a release that the database had accepted.
 #[tokio::test]
 async fn an_ack_in_doubt_that_a_report_has_found_is_no_release() {
     let (mut stream, group) = Stream::one_group(3, false).await;
@@ -133,7 +133,7 @@ async fn an_ack_in_doubt_that_a_report_has_found_is_no_release() {
     let mut handler = stream.db.connect().await;
     ack_in_transaction(&mut handler, &worker, &got[1]).await;
     handler.batch("COMMIT").await.unwrap();
-    // What is more than an ack is told under the lock of the range, which looks for such acks.
+    // A report of more than acks takes the lock of the range, and looks for such acks.
     let discard = Settlement::Discard { reason: "of no use".to_owned() };
     worker.settle(all(&got[..1], &discard)).await.unwrap();
     let mark = "SELECT CAST(mark AS SIGNED) FROM queue_range";
@@ -150,7 +150,7 @@ async fn an_ack_that_the_server_has_lost_is_handled_again() {
     let (mut stream, group) = Stream::one_group(5, false).await;
     let worker = stream.worker().await;
     let got = claim_n(&worker, &group, 5).await;
-    // The handler's commit was heard, and a failover has undone it.
+    // The worker got the reply to the handler's commit, and a failover has undone the commit.
     worker.forget(vec![(got[2].claim_no, got[2].row)]).await.unwrap();
     for one in [0, 1, 3, 4] {
         ack(&worker, &got[one..=one]).await;
@@ -170,7 +170,7 @@ async fn what_is_handled_again_after_a_failover_leaves_out_what_transactions_had
     ack(&worker, &got[..3]).await;
     let mark = "SELECT COUNT(*) FROM queue_range WHERE mark = 3";
     until("the mark is at 3", async || stream.number(mark).await == 1).await;
-    // As on a server that has lost the mark, but not a transaction before it.
+    // As on a server that has lost the mark, but not an earlier transaction.
     stream.sql("INSERT INTO queue_passed SELECT id, 1 FROM queue_range").await;
     stream.sql("INSERT INTO queue_passed SELECT id, 4 FROM queue_range").await;
     stream.sql("UPDATE queue_range SET mark = 0").await;
@@ -196,14 +196,14 @@ async fn what_is_acked_while_a_reply_is_lost_is_said_without_another_settle() {
     ack(&worker, &got[..3]).await;
     proxy.sprung().await;
     ack(&worker, &got[3..9]).await;
-    // Something else reconnects, and finds that the lost reply was a yes.
+    // Another call reconnects, and finds that the lost reply was a yes.
     let none = worker.claim_range(group.group().unwrap(), 1).await.unwrap();
     assert_eq!(none.deliveries, []);
     let mark = "SELECT COUNT(*) FROM queue_range WHERE mark = 9";
     until("the mark is at 9", async || stream.number(mark).await == 1).await;
 }
 
-/// What a session has not compared yet may look like a loss of the range.
+/// To a session that has not compared its ranges yet, this may look like the loss of the range.
 #[tokio::test]
 async fn a_reconnect_that_fails_half_way_fences_nothing() {
     let (mut stream, group) = Stream::one_group(10, false).await;
@@ -215,7 +215,7 @@ async fn a_reconnect_that_fails_half_way_fences_nothing() {
     proxy.drop_reply_after("COMMIT");
     ack(&worker, &got[..3]).await;
     proxy.sprung().await;
-    // The comparison fails while its connection lives on.
+    // The comparison fails, but its connection stays open.
     stream.sql("RENAME TABLE queue_claim TO away").await;
     until("the worker has reconnected", async || stream.number(session).await != before).await;
     ack(&worker, &got[3..5]).await;
@@ -296,8 +296,8 @@ async fn forgetting_what_was_acked_waits_for_no_other_range() {
     other.batch("ROLLBACK").await.unwrap();
 }
 
-/// H16, and seed 567 of the simulation: an ack that is under way when its group is put elsewhere
-/// leaves nothing behind, and nobody takes it for one of the ranges that come next.
+/// H16, and seed 567 of the simulation: an ack that is in flight when its group is reset leaves
+/// nothing behind, and does not count for one of the ranges that come next.
 #[tokio::test]
 async fn a_reset_and_an_end_of_a_group_wait_for_an_ack_under_way_and_forget_it() {
     for (ordered, ends) in [(false, false), (false, true), (true, false), (true, true)] {

@@ -23,7 +23,7 @@ impl Stream {
         zombies(&mut self.conn, RangeId(0), 100).await.unwrap()
     }
 
-    /// Takes every range of a dead worker back.
+    /// Takes back every range of a dead worker.
     async fn rescue(&mut self, why: Why) -> TakenBack {
         let mut taken = TakenBack::default();
         for zombie in self.zombies().await {
@@ -36,7 +36,7 @@ impl Stream {
     }
 }
 
-/// A worker that is alone with the message at the mark, and dies of it.
+/// Creates a worker that holds only the message at the mark, and lets it crash.
 async fn die_alone(stream: &mut Stream, group: &Topic) -> Delivery {
     let worker = stream.worker().await;
     let claimed = worker.claim_suspect_range(group.group().unwrap()).await.unwrap().deliveries;
@@ -61,7 +61,7 @@ async fn the_ranges_of_a_dead_worker_are_claimed_again_from_their_marks() {
     stream.declare_all_dead().await;
     assert!(stream.zombies().await.iter().all(|zombie| zombie.crashed));
     assert_eq!(stream.rescue(CRASHED).await, TakenBack { freed: 15, ..Default::default() });
-    // Whoever was taken for dead is fenced, and files nothing.
+    // A worker that was taken for dead is fenced, and files nothing.
     let late = worker.settle(all(&got[5..], &retry(std::time::Duration::ZERO))).await;
     assert!(late.is_err() || late.unwrap().iter().all(|it| *it == SettleOutcome::Fenced));
     assert_eq!(stream.number("SELECT COUNT(*) FROM queue_scheduled").await, 5);
@@ -69,7 +69,7 @@ async fn the_ranges_of_a_dead_worker_are_claimed_again_from_their_marks() {
     assert_eq!(offsets(&claim_n(&next, &group, 15).await), (5..20).collect::<Vec<_>>());
 }
 
-/// A handler's transaction that hangs keeps its own range, and nobody else's.
+/// A hanging transaction of a handler keeps its own range, and no other worker's.
 #[tokio::test]
 async fn a_range_that_is_locked_is_left_for_the_next_sweep_and_the_others_are_not() {
     let mut stream = Stream::new(1).await;
@@ -135,7 +135,7 @@ async fn messages_that_shared_crashes_are_claimed_alone_and_only_lone_crashes_co
     let dead = "SELECT COUNT(*) FROM queue_dead WHERE body = '0' AND cause = 'crashes' \
          AND crashes = 3";
     assert_eq!(stream.number(dead).await, 1);
-    // The innocents are handled one by one.
+    // The innocent messages are handled one by one.
     let worker = stream.worker().await;
     for offset in 1..5 {
         let claimed = worker.claim_suspect_range(group.group().unwrap()).await.unwrap().deliveries;
@@ -165,8 +165,8 @@ async fn a_message_that_a_transaction_has_acked_is_not_what_its_worker_died_of()
     assert_eq!(stream.number("SELECT COUNT(*) FROM queue_passed").await, 0);
 }
 
-/// A handler of a range that a reset has taken away may run on: what its worker dies of then is not
-/// known to be the one message that it holds.
+/// A handler of a range that a reset has taken away may still run: if its worker then crashes, the
+/// one message that the worker holds need not be the cause.
 #[tokio::test]
 async fn a_crash_after_a_reset_is_not_lone() {
     let mut stream = Stream::new(1).await;

@@ -1,4 +1,4 @@
-//! What retention removes, and what a group that has fallen behind it is told.
+//! What retention removes, and what a group behind it gets.
 
 use rowmq_core::connection::{Connection, transaction};
 use rowmq_core::model::{Offset, Place, Retention, Settlement, TopicSettings};
@@ -31,7 +31,7 @@ impl Stream {
             .unwrap()
     }
 
-    /// Removes what is to be removed; how many messages of the first partition are left.
+    /// Runs the retention; returns how many messages of the first partition are left.
     pub(super) async fn prune(&mut self) -> i64 {
         for excess in self.excess().await {
             let mut left = Some(excess);
@@ -88,7 +88,7 @@ async fn old_messages_wait_for_the_slowest_group_unless_retention_is_hard() {
     until("the mark of the slow group is pruned up to", async || stream.prune().await == 90).await;
     stream.retain(by_time(true)).await;
     assert_eq!(stream.prune().await, 30);
-    // The group goes on where the log begins now, and what it has lost is counted.
+    // The group continues where the log now begins, and its lost messages are counted.
     worker.stop().await.unwrap();
     let worker = stream.worker().await;
     let (mut lost, mut got) = (0, Vec::new());
@@ -119,7 +119,7 @@ async fn what_every_group_has_handled_goes_at_once_if_it_may() {
     assert_eq!(worker.claim_range(group.group().unwrap(), 9).await.unwrap().deliveries, []);
 }
 
-/// Whoever puts a group back finds what was there: nothing goes that is needed again meanwhile.
+/// A reset during retention finds the messages it goes back to: retention removes none of them.
 #[tokio::test]
 async fn what_a_group_is_put_back_to_while_retention_is_at_work_stays() {
     for retention in [by_time(false), Retention { handled: true, ..by_time(true) }] {

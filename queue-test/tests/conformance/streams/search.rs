@@ -103,7 +103,7 @@ async fn the_newest_come_first_and_an_answer_goes_on_where_it_ended() {
             _ => panic!("{found:?}"),
         }));
         rounds += 1;
-        // As a script hands it back.
+        // As a script passes it on.
         after = answer.next.map(|place| place.to_string().parse().unwrap());
         if after.is_none() {
             break;
@@ -148,7 +148,7 @@ async fn a_time_is_found_by_halving_and_not_by_reading() {
     assert_eq!((bodies(&answer), read(&answer)), (vec!["50".into(), "49".to_owned()], 2));
 }
 
-/// A message whose id says when it was made is found among many by that time.
+/// An id that contains its time finds its message among many by that time.
 #[tokio::test]
 async fn an_id_leads_to_its_time_in_a_long_log() {
     let mut stream = Stream::new(1).await;
@@ -168,7 +168,7 @@ async fn an_id_leads_to_its_time_in_a_long_log() {
     stream.sql("UPDATE queue_partition SET next_offset = 22501").await;
     let answer = stream.find(by_id(wanted)).await;
     assert_eq!(bodies(&answer), ["wanted"]);
-    // One that does not tell its time is looked for from the newest message on, so far.
+    // For an id without a time the search starts at the newest message, up to a limit.
     let given = MsgId(Uuid::new_v4());
     let id = given.0.simple();
     stream.sql(&format!("UPDATE queue_log SET msg_id = UNHEX('{id}') WHERE offset_no = 0")).await;

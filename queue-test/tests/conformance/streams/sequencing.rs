@@ -1,4 +1,4 @@
-//! The sequencer: what is committed gets offsets, dense and in the order of commits.
+//! The sequencer: committed messages get offsets, dense and in the order of commits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -159,7 +159,7 @@ async fn a_sequencer_leaves_a_stream_to_the_one_that_is_at_it() {
     until("the lock is free", async || stream.sequence().await == 5).await;
 }
 
-/// Whoever reads a stream holds up nobody who writes to it, however long it takes.
+/// Readers of a stream never delay its producers, however long they take.
 #[tokio::test]
 async fn producers_wait_for_no_sequencer_and_for_no_group() {
     let mut stream = Stream::new(2).await;
@@ -172,7 +172,7 @@ async fn producers_wait_for_no_sequencer_and_for_no_group() {
     for no in 0..2 {
         cursor::lock(&mut reader, group.id, PartitionNo(no)).await.unwrap().unwrap();
     }
-    // With its locks held for ever, whoever needs one of them fails after a second.
+    // Its locks are held for ever, so a session that needs one of them fails after a second.
     stream.sql("SET innodb_lock_wait_timeout = 1").await;
     stream.enqueue(10..20).await;
     stream.sql("BEGIN").await;

@@ -26,7 +26,7 @@ impl Stream {
         stream
     }
 
-    /// What a group has told of a message.
+    /// Returns what a group has recorded about a message.
     async fn told_by(&mut self, group: &str, id: MsgId) -> Vec<Record> {
         let records = rowmq_core::store::trace::of_message(&mut self.conn, id).await.unwrap();
         records.into_iter().filter(|record| record.topic == group).collect()
@@ -183,7 +183,7 @@ async fn the_story_says_where_it_lies_and_what_each_group_has_made_of_it() {
         story.found.iter().map(|it| (it.topic.as_str(), it.state.word())).collect();
     use rowmq_core::model::found::StateWord::{Dead, Logged};
     assert_eq!(places, [("s", Logged), ("s@through", Dead)]);
-    // A group is as good as its stream.
+    // A group gives the same answer as its stream.
     let by_group = tell(&mut session, Some(ahead), id).await.unwrap();
     assert_eq!(by_group, story);
     worker.stop().await.unwrap();

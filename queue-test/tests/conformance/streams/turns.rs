@@ -1,4 +1,4 @@
-//! How a worker comes to every partition, and what it is told when it finds nothing.
+//! How a worker reaches every partition, and what it reports when it finds nothing.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use crate::scene::all;
 
 const FLOORS: &str = "SELECT COALESCE(SUM(seq), 0) FROM queue_floor";
 
-/// A partition that retention has emptied looks like work until the cursor is behind it.
+/// A partition that retention has emptied looks like work until the cursor has passed it.
 #[tokio::test]
 async fn a_partition_that_has_nothing_left_hides_no_other() {
     let mut stream = Stream::new(2).await;
@@ -81,7 +81,7 @@ async fn a_claim_that_finds_nothing_tells_whether_others_have_something() {
     assert!(none.deliveries.is_empty() && !none.more_later);
 }
 
-/// A member that polls rarely, because its doorbell rings, hears of floors.
+/// A member that polls rarely, because its doorbell rings, learns of floors.
 #[tokio::test]
 async fn members_are_told_of_a_reset_and_a_replay() {
     let mut stream = Stream::new(1).await;
@@ -94,7 +94,7 @@ async fn members_are_told_of_a_reset_and_a_replay() {
     assert_eq!(stream.number(FLOORS).await, 2);
 }
 
-/// Found by seed 92 of the simulation: they had been claimed, and nobody handled them while their
+/// Found by seed 92 of the simulation: they had been claimed, and stayed unhandled while their
 /// worker lived.
 #[tokio::test]
 async fn what_a_group_tries_again_is_handled_though_its_stream_cannot_be_claimed_from() {

@@ -13,7 +13,7 @@ use super::{HOUR, KEYS, WAITING, until_done};
 use crate::rescue::claims_of;
 use crate::scene::{Scene, all, claim_n, number, retry, settle};
 
-/// A message with the key `k`, claimed, and one with `other` that stays.
+/// Creates a claimed message with the key `k`, and another with the key `other` that stays.
 async fn claimed(scene: &mut Scene) -> (Worker, Vec<Delivery>) {
     assert!(scene.send(&until_done("k")).await.is_stored());
     let worker = scene.worker().await;
@@ -71,7 +71,7 @@ async fn a_retried_message_holds_its_key_until_it_is_done_at_last() {
     assert_eq!(scene.number(KEYS).await, 0);
 }
 
-/// Acks of a whole claim are one range.
+/// Acks of a whole claim use one range.
 #[tokio::test]
 async fn many_acks_with_keys_and_without_free_exactly_their_own() {
     let mut scene = Scene::new().await;
@@ -159,7 +159,7 @@ async fn a_cancelled_message_frees_its_key_by_itself() {
 async fn a_redriven_message_takes_its_key_again_if_it_is_free() {
     let mut scene = Scene::new().await;
     let worker = scene.worker().await;
-    // Two of one key died one after the other, and the key of a third one is held.
+    // Two messages of one key died one after the other, and the key of a third one is held.
     for key in ["k", "k", "held"] {
         scene.send(&until_done(key)).await;
         let got = claim_n(&worker, scene.topic.id, 1).await;
@@ -180,7 +180,7 @@ async fn a_redriven_message_takes_its_key_again_if_it_is_free() {
     assert_eq!(scene.number(KEYS).await, 0);
 }
 
-/// What it waited behind is gone, and so is the place where it stood.
+/// The message that it waited behind is gone, and so is its own row.
 #[tokio::test]
 async fn after_a_redrive_the_newest_word_is_stored_beside_the_redriven_one() {
     let mut scene = Scene::new().await;
@@ -206,7 +206,7 @@ async fn after_a_redrive_the_newest_word_is_stored_beside_the_redriven_one() {
     assert_eq!(scene.number(KEYS).await, 2, "they are the others' now");
 }
 
-/// What the statements take and leave, on the claim's own rows.
+/// What the statements delete and keep, among the claim's own rows.
 #[tokio::test]
 async fn a_release_touches_the_rows_of_its_own_claim_and_message_only() {
     let mut scene = Scene::new().await;
@@ -219,7 +219,7 @@ async fn a_release_touches_the_rows_of_its_own_claim_and_message_only() {
     };
     assert_eq!(unique::lock(&mut scene.conn, &rows).await.unwrap().len(), 1);
     assert_eq!(unique::holding(&mut scene.conn, &rows).await.unwrap().len(), 1);
-    // Taken over by another message.
+    // Another message takes the key over.
     scene
         .sql("UPDATE queue_unique SET msg_id = UNHEX(REPEAT('07', 16)) WHERE unique_key = 'k'")
         .await;

@@ -1,4 +1,5 @@
-//! Keys that a sender's open transaction has locked: who waits for them, and who does not.
+//! Keys that a producer's open transaction has locked: which sessions wait for them, and which do
+//! not.
 
 use diesel_async::SimpleAsyncConnection;
 use rowmq_core::connection::transaction;
@@ -13,7 +14,7 @@ use super::{HOUR, KEYS, until_done};
 use crate::rescue::claims_of;
 use crate::scene::{Scene, all, claim_n, settle};
 
-/// A session whose open transaction has asked for the key.
+/// Opens a session whose transaction has locked the key.
 async fn stranger(scene: &Scene, key: &str) -> AsyncMysqlConnection {
     let mut stranger = scene.db.connect().await;
     stranger.batch_execute("BEGIN").await.unwrap();
@@ -21,8 +22,8 @@ async fn stranger(scene: &Scene, key: &str) -> AsyncMysqlConnection {
     stranger
 }
 
-/// A stranger's open transaction holds one key: the others of the batch are settled all the same,
-/// and that one when the stranger has ended.
+/// Another session's open transaction holds one key: the rest of the batch is settled nevertheless,
+/// and that message once the transaction has ended.
 #[tokio::test]
 async fn a_key_that_a_stranger_has_locked_holds_up_only_its_own_message() {
     let mut scene = Scene::new().await;
@@ -43,7 +44,7 @@ async fn a_key_that_a_stranger_has_locked_holds_up_only_its_own_message() {
     assert_eq!(scene.hot().await.0, 0);
 }
 
-/// Waiting for it, even a second a beat, the worker would claim and settle nothing else meanwhile.
+/// If it waited, even a second per beat, the worker would claim and settle nothing else.
 #[tokio::test]
 async fn a_worker_never_waits_for_a_key_that_a_stranger_has_locked() {
     let mut scene = Scene::new().await;
@@ -67,7 +68,7 @@ async fn a_worker_never_waits_for_a_key_that_a_stranger_has_locked() {
     until("it is settled", async || scene.number(KEYS).await == 0).await;
 }
 
-/// The key has been taken over: the stranger has nothing of the message.
+/// Another message has taken the key over: the session holds nothing of this one.
 #[tokio::test]
 async fn a_message_without_its_key_does_not_wait_for_the_next_ones() {
     let mut scene = Scene::new().await;
@@ -81,7 +82,7 @@ async fn a_message_without_its_key_does_not_wait_for_the_next_ones() {
     assert_eq!(scene.number(KEYS).await, 1);
 }
 
-/// The crash counts all the same, or a message that kills its workers would run for ever.
+/// The crash counts nevertheless, or a message that kills its workers would run for ever.
 #[tokio::test]
 async fn a_rescue_waits_for_no_key_and_charges_the_crash() {
     let settings = TopicSettings { max_crashes: 1, ..TopicSettings::default() };
@@ -115,7 +116,7 @@ async fn pruning_waits_for_no_id_and_no_key() {
     stranger.batch_execute("BEGIN").await.unwrap();
     let again = [NewMessage::new("m").with_msg_id(ids[0]), held()];
     enqueue_to(&mut stranger, &scene.topic, &again).await.unwrap();
-    // By a session that waits for nothing, and sees every row as over.
+    // In a session that waits for no lock, and to which every row looks expired.
     scene.sql("SET time_zone = '+00:00', timestamp = UNIX_TIMESTAMP() + 7200").await;
     for pruned in [
         prune::dedupe(&mut scene.conn, 10).await.unwrap(),

@@ -1,4 +1,4 @@
-//! Messages that take the place of one that waits.
+//! Messages that replace one that waits.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ async fn a_message_that_waits_takes_what_the_new_one_brings_and_keeps_its_place(
     assert!(got.expires_at.is_some());
 }
 
-/// The newest word is never lost: while the first is handled, or waits to be tried again, one more
+/// The newest message is never lost: while the first is handled, or waits for its retry, one more
 /// waits, and no more.
 #[tokio::test]
 async fn a_message_that_has_been_claimed_is_left_alone_and_the_next_takes_its_key() {
@@ -74,7 +74,7 @@ async fn a_delayed_message_is_replaced_until_its_time_comes() {
     assert_eq!(scene.number(WAITING).await, 2);
 }
 
-/// With the moment of the first and the expiry of the second, both would be lost.
+/// With the due time of the first and the expiry of the second, both would be lost.
 #[tokio::test]
 async fn a_message_that_is_not_delayed_makes_the_one_it_replaces_due_now() {
     let mut scene = Scene::new().await;
@@ -86,7 +86,7 @@ async fn a_message_that_is_not_delayed_makes_the_one_it_replaces_due_now() {
     assert_eq!(bodies(&claim_n(&worker, scene.topic.id, 1).await), ["now"]);
 }
 
-/// Else the end of the first would free the key while the second waits.
+/// Otherwise the end of the first would free the key while the second waits.
 #[tokio::test]
 async fn the_same_message_once_more_is_a_duplicate_also_when_it_has_been_claimed() {
     let mut scene = Scene::new().await;
@@ -100,7 +100,7 @@ async fn the_same_message_once_more_is_a_duplicate_also_when_it_has_been_claimed
     assert_eq!(scene.send(&message).await, Enqueued::Stored(message.msg_id));
 }
 
-/// Where it is stored is remembered after the lookup has been written.
+/// The enqueue remembers the row after the lookup has been written.
 #[tokio::test]
 async fn in_a_searchable_topic_too_a_message_is_replaced_in_its_row() {
     let mut scene = Scene::with(&searchable()).await;
@@ -125,7 +125,7 @@ async fn a_debounced_message_waits_anew_but_not_for_ever() {
     let first = scene.send(&debounced("0", half, Some(HOUR))).await.msg_id();
     let mut due = vec![scene.number(minutes).await];
     for body in ["1", "2", "3", "4"] {
-        // A quarter of an hour goes by.
+        // A quarter of an hour passes.
         scene
             .sql(
                 "UPDATE queue_scheduled SET due_at = due_at - INTERVAL 15 MINUTE, \

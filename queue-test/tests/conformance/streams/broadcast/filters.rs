@@ -24,7 +24,7 @@ impl Stream {
         store::topic::existing(&mut self.conn, &name).await.unwrap()
     }
 
-    /// Messages of which every `nth` is of the type `a`, the others of `b`.
+    /// Enqueues messages; every `nth` is of the type `a`, the others of `b`.
     async fn typed(&mut self, n: usize, nth: usize) {
         let message = |i: usize| {
             let kind = if i.is_multiple_of(nth) { "a" } else { "b" };
@@ -36,7 +36,7 @@ impl Stream {
     }
 }
 
-/// Reads until nothing more comes: what came, and how many messages were passed.
+/// Reads until nothing more comes; returns what came, and how many messages were passed.
 async fn read_all(worker: &Worker, group: &Topic, member: &Member) -> (Vec<Delivery>, u64) {
     let (mut got, mut filtered) = (Vec::new(), 0);
     loop {
@@ -62,7 +62,7 @@ async fn each_member_gets_what_the_group_wants_and_the_rest_counts_as_passed() {
         let (got, filtered) = read_all(&worker, &group, &member).await;
         assert_eq!((offsets(&got), filtered), (wanted.clone(), 2970), "{named:?}");
         if named.is_some() {
-            // Also of what is passed at the end the server knows.
+            // The server also gets the position behind the messages passed at the end.
             stream.until_at(3000).await;
         }
     }

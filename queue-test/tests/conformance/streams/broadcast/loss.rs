@@ -32,7 +32,7 @@ async fn retention_waits_for_named_members_until_they_are_forgotten() {
     assert!(one.lag_ms.is_some());
     forget_member(&mut stream.conn, &group, &name("a")).await.unwrap();
     assert_eq!(stream.prune().await, 0);
-    // It begins anew, where the group begins.
+    // It starts over, where the group begins.
     stream.enqueue(20..22).await;
     assert_eq!(offsets(&read_n(&worker, &named, 2).await), [20, 21]);
 }
@@ -73,7 +73,7 @@ async fn a_member_that_has_fallen_behind_retention_is_told_and_counts_it() {
             lost += read.lost;
             got.extend(read.deliveries);
         }
-        // Six that it had not read, and the one that it was to try again.
+        // Six that it had not read, and the one that it had to retry.
         assert_eq!((offsets(&got), lost), ((10..20).collect::<Vec<_>>(), 7));
         ack(worker, &got).await;
         nothing_more(worker, member).await;
@@ -107,7 +107,7 @@ async fn a_position_that_cannot_be_told_is_told_later_and_a_lost_answer_is_no_re
     assert_eq!(stream.number("SELECT COUNT(*) FROM queue_dead").await, 1);
 }
 
-/// A failover to a server that had not got the newest.
+/// A failover to a server without the newest transactions.
 #[tokio::test]
 async fn a_member_goes_back_with_a_server_that_has_lost_what_it_had_told_and_read() {
     let mut stream = Stream::new(1).await;
