@@ -75,6 +75,7 @@ impl Consumer {
                 layers: Vec::new(),
                 codecs: Codecs::default(),
             },
+            refused: None,
         }
     }
 

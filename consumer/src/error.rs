@@ -10,6 +10,14 @@ pub enum Error {
         /// The topic.
         topic: TopicName,
     },
+    /// Two handlers for one kind of a topic's messages.
+    #[error("The kind '{kind}' of the topic '{topic}' has two handlers: give one of them another.")]
+    TwoHandlersOfKind {
+        /// The topic.
+        topic: TopicName,
+        /// The kind.
+        kind: String,
+    },
     /// No handler at all.
     #[error("No handler is registered: there is nothing to consume.")]
     NoHandler,

@@ -5,9 +5,12 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use rowmq_core::handler::{Context, Handler, HandlerError, RunOutcome};
+use rowmq_core::handler::{Context, Handler, HandlerError, RunOutcome, TxHandler};
+use rowmq_core::worker::Perform;
+use rowmq_core::{AsyncMysqlConnection, TopicName};
 
-use crate::registration::{Run, Typed};
+use crate::error::Error;
+use crate::registration::{Run, Tx, Typed};
 
 /// Handlers of one topic by the kind of its messages, the header `queue-kind`.
 ///
@@ -18,6 +21,8 @@ use crate::registration::{Run, Typed};
 #[must_use]
 pub struct Kinds {
     handlers: BTreeMap<String, Arc<dyn Run>>,
+    /// A kind that was given two handlers.
+    twice: Option<String>,
 }
 
 impl Kinds {
@@ -26,38 +31,35 @@ impl Kinds {
         Self::default()
     }
 
-    /// Handles the messages of `kind`, whose bodies are JSON. A second handler of a kind replaces
-    /// the first.
+    /// Handles the messages of `kind`, whose bodies are JSON. A consumer refuses kinds of which one
+    /// has two handlers.
     pub fn on(mut self, kind: impl Into<String>, handler: impl Handler) -> Self {
-        self.handlers.insert(kind.into(), Arc::new(Typed(handler)));
+        let kind = kind.into();
+        if self.handlers.insert(kind.clone(), Arc::new(Typed(handler))).is_some() {
+            self.twice.get_or_insert(kind);
+        }
         self
     }
 
-    /// Returns whether the kind has a handler.
-    #[must_use]
-    pub fn has(&self, kind: &str) -> bool {
-        self.handlers.contains_key(kind)
+    /// Refuses kinds that cannot be the handlers of `topic`.
+    pub(crate) fn check(&self, topic: &TopicName) -> Result<(), Error> {
+        match &self.twice {
+            Some(kind) => {
+                Err(Error::TwoHandlersOfKind { topic: topic.clone(), kind: kind.clone() })
+            }
+            None if self.handlers.is_empty() => Err(Error::NoHandler),
+            None => Ok(()),
+        }
     }
 
-    fn handler(&self, context: &Context) -> Result<Arc<dyn Run>, HandlerError> {
+    fn handler(&self, context: &Context) -> Result<Arc<dyn Run>, RunOutcome> {
         let kind = context.delivery.headers.kind();
         let found = match kind {
             Some(kind) => self.handlers.get(kind),
             None if self.handlers.len() == 1 => self.handlers.values().next(),
             None => None,
         };
-        found.cloned().ok_or_else(|| HandlerError::retry(self.unknown(kind)))
-    }
-
-    fn unknown(&self, kind: Option<&str>) -> String {
-        let known: Vec<&str> = self.handlers.keys().map(String::as_str).collect();
-        let known = known.join(", ");
-        match kind {
-            Some(kind) => {
-                format!("no handler here takes messages of the kind '{kind}'; there are: {known}")
-            }
-            None => format!("the message has no header queue-kind; there are handlers of: {known}"),
-        }
+        found.cloned().ok_or_else(|| no_handler(kind, self.handlers.keys().map(String::as_str)))
     }
 }
 
@@ -68,11 +70,36 @@ impl Run for Kinds {
             for context in contexts {
                 match self.handler(&context) {
                     Ok(handler) => outcomes.extend(handler.run(vec![context]).await),
-                    Err(unknown) => outcomes.push(RunOutcome::Returned(Err(unknown))),
+                    Err(unknown) => outcomes.push(unknown),
                 }
             }
             outcomes
         }
         .boxed()
     }
+}
+
+/// A transactional handler of one kind of messages.
+pub(crate) struct TxOfKind<H> {
+    pub(crate) kind: String,
+    pub(crate) handler: Tx<H>,
+}
+
+impl<H: TxHandler> Perform for TxOfKind<H> {
+    async fn perform(&self, contexts: &[Context], tx: &mut AsyncMysqlConnection) -> RunOutcome {
+        let mut kinds = contexts.iter().filter_map(|context| context.delivery.headers.kind());
+        match kinds.find(|kind| *kind != self.kind) {
+            Some(other) => no_handler(Some(other), [self.kind.as_str()]),
+            None => self.handler.perform(contexts, tx).await,
+        }
+    }
+}
+
+fn no_handler<'k>(kind: Option<&str>, known: impl IntoIterator<Item = &'k str>) -> RunOutcome {
+    let known = known.into_iter().collect::<Vec<_>>().join(", ");
+    let reason = match kind {
+        Some(kind) => format!("no handler for messages of the kind '{kind}'; there are: {known}"),
+        None => format!("the message has no header queue-kind; there are handlers for: {known}"),
+    };
+    RunOutcome::Returned(Err(HandlerError::retry(reason)))
 }

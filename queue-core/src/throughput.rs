@@ -28,7 +28,7 @@ struct Totals {
 #[derive(Debug, Default)]
 struct Counted {
     now: Throughput,
-    written_before: Throughput,
+    written: Throughput,
 }
 
 impl Counter {
@@ -56,7 +56,7 @@ impl Counter {
         let totals = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let next = TopicId(totals.next);
         let topics = totals.topics.range(next..).chain(totals.topics.range(..next));
-        let changed = topics.filter(|(_, counted)| counted.now != counted.written_before);
+        let changed = topics.filter(|(_, counted)| counted.now != counted.written);
         changed.map(|(topic, counted)| (*topic, counted.now)).take(limit).collect()
     }
 
@@ -64,7 +64,7 @@ impl Counter {
     pub(crate) fn mark_written(&self, written: &[(TopicId, Throughput)]) {
         let mut totals = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for (topic, total) in written {
-            totals.topics.entry(*topic).or_default().written_before = *total;
+            totals.topics.entry(*topic).or_default().written = *total;
             totals.next = topic.0.saturating_add(1);
         }
     }
@@ -116,13 +116,13 @@ mod tests {
     #[test]
     fn of_more_topics_than_are_told_at_once_each_has_its_turn() {
         let counter = Counter::default();
-        let mut written_before = Vec::new();
+        let mut topics = Vec::new();
         for _ in 0..6 {
             (1..=3).for_each(|topic| counter.settled(TopicId(topic), &Settlement::Ack));
             let totals = counter.unwritten(1);
             counter.mark_written(&totals);
-            written_before.extend(totals.iter().map(|(topic, _)| topic.0));
+            topics.extend(totals.iter().map(|(topic, _)| topic.0));
         }
-        assert_eq!(written_before, [1, 2, 3, 1, 2, 3]);
+        assert_eq!(topics, [1, 2, 3, 1, 2, 3]);
     }
 }

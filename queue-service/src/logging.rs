@@ -54,6 +54,13 @@ pub fn change(filter: &str) {
     }
 }
 
+/// Sends the spans that the collector does not have yet, at the end of the process. There are none
+/// without the feature `otlp`.
+pub fn stop() {
+    #[cfg(feature = "otlp")]
+    crate::traces::flush();
+}
+
 /// Parses the filter. An empty one is `info`; an invalid part is left out.
 fn parsed(filter: &str) -> EnvFilter {
     let filter = EnvFilter::new(if filter.trim().is_empty() { "info" } else { filter });

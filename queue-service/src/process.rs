@@ -17,8 +17,7 @@ const LEAVE: Duration = Duration::from_secs(1);
 /// error, `name: sentence`, and exit code 1.
 pub fn run<F: Future<Output = anyhow::Result<ExitCode>>>(main: impl FnOnce() -> F) -> ExitCode {
     keep_memory_private();
-    // Fails only if the process has already chosen a provider, which is just as good.
-    drop(rustls::crypto::ring::default_provider().install_default());
+    choose_tls_provider();
     let ended = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -28,8 +27,7 @@ pub fn run<F: Future<Output = anyhow::Result<ExitCode>>>(main: impl FnOnce() -> 
             runtime.shutdown_timeout(LEAVE);
             ended
         });
-    #[cfg(feature = "otlp")]
-    crate::traces::flush();
+    crate::logging::stop();
     match ended {
         Ok(code) => code,
         Err(error) => {
@@ -37,6 +35,12 @@ pub fn run<F: Future<Output = anyhow::Result<ExitCode>>>(main: impl FnOnce() -> 
             ExitCode::FAILURE
         }
     }
+}
+
+/// Chooses the provider of TLS for clients that name none. It changes nothing if the process has
+/// chosen one already.
+pub(crate) fn choose_tls_provider() {
+    drop(rustls::crypto::ring::default_provider().install_default());
 }
 
 /// Keeps other processes of the same user from reading this one's memory and environment, which

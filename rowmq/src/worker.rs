@@ -7,11 +7,13 @@ use std::future::Future;
 use std::marker::PhantomData;
 use std::ops::Deref;
 
+use anyhow::anyhow;
 use rowmq_consumer::{Consumer, ConsumerBuilder, ConsumerOptions, Kinds, Shutdown, TopicOptions};
 use rowmq_core::TopicName;
 use rowmq_core::connection::ServerUrl;
 use rowmq_core::handler::{Context, Handler, HandlerError, TxHandler};
 use rowmq_service::health::Health;
+use rowmq_service::logging;
 use rowmq_service::signals::shutdown_on_signals;
 
 use self::environment::Process;
@@ -75,8 +77,8 @@ impl<S> Deref for Run<S> {
 }
 
 impl Worker {
-    /// Makes a worker of the server that the environment names. It reads everything else from there
-    /// too: the variables of `rowmq-consumer`.
+    /// Makes a worker of the server that the environment names, and reads everything else from
+    /// there too.
     ///
     /// | variable | |
     /// |---|---|
@@ -84,8 +86,9 @@ impl Worker {
     /// | `ROWMQ_URL_FILE` | a file that holds its URL, as the systemd credential `rowmq-url` does |
     /// | `RUST_LOG`, `ROWMQ_LOG_FORMAT` | what is logged (`info`), and how: `text` or `json` |
     /// | `ROWMQ_METRICS` | where metrics and probes are served, with the feature `endpoint` |
-    /// | `ROWMQ_CONSUMER_DRAIN` and others | as in [`ConsumerOptions`]: `25s` |
+    /// | `ROWMQ_CONSUMER_DRAIN` and others | a field of [`ConsumerOptions`]: `25s` |
     ///
+    /// A variable with this prefix that is no such field is refused.
     /// It starts the process's logs, unless the program has done so.
     ///
     /// # Errors
@@ -120,14 +123,16 @@ impl<S: Clone + Send + Sync + 'static> Worker<S> {
         self.consumer(|builder| builder.options(options))
     }
 
-    /// Sets how a job's topic is handled: how many at once, how long.
-    pub fn topic<J: Job>(mut self, options: TopicOptions) -> Self {
-        self.topics.entry(J::TOPIC.to_owned()).or_default().options = options;
+    /// Sets how the jobs of a topic are handled: how many at once, how long. The topic is
+    /// `Mail::TOPIC`, or the name that [`job_of`](Self::job_of) was given.
+    pub fn topic(mut self, topic: impl Into<String>, options: TopicOptions) -> Self {
+        self.topics.entry(topic.into()).or_default().options = options;
         self
     }
 
     /// Handles a job: `Ok` acks it, an error by `?` retries it. The handler is a function or a
-    /// closure of the job and its [`Run`]. Jobs that share a topic are distinguished by their kind.
+    /// closure of the job and its [`Run`]. Jobs that share a topic are distinguished by their kind;
+    /// a worker in which one kind has two handlers does not start.
     pub fn job<J, H, F>(self, handler: H) -> Self
     where
         J: Job,
@@ -158,8 +163,9 @@ impl<S: Clone + Send + Sync + 'static> Worker<S> {
         H: TxHandler,
         H::Payload: Job,
     {
-        let register: Register =
-            Box::new(|builder, topic, options| builder.tx_handler(topic, options, handler));
+        let register: Register = Box::new(|builder: ConsumerBuilder, topic, options| {
+            builder.tx_handler_of_kind(topic, options, H::Payload::KIND, handler)
+        });
         self.topics.entry(H::Payload::TOPIC.to_owned()).or_default().transactional = Some(register);
         self
     }
@@ -172,14 +178,18 @@ impl<S: Clone + Send + Sync + 'static> Worker<S> {
     }
 
     /// Runs until TERM or INT, then finishes the running jobs and gives back the rest; a second
-    /// signal gives all of it back.
+    /// signal gives all of it back. The process is expected to end with it: spans that come later
+    /// are not sent.
     ///
     /// # Errors
     /// If it cannot start: no server, an unknown topic, an address that is taken. Later failures
     /// are logged and tried again.
     pub async fn run(self) -> Outcome {
         let shutdown = shutdown_on_signals().map_err(Failure::new)?;
-        self.run_until(shutdown).await
+        let ended = self.run_until(shutdown).await;
+        // It blocks until the collector has the last spans.
+        tokio::task::spawn_blocking(logging::stop).await?;
+        ended
     }
 
     /// Does the same until `shutdown`, for a program that handles signals itself.
@@ -192,10 +202,15 @@ impl<S: Clone + Send + Sync + 'static> Worker<S> {
         Ok(self.build()?.run(shutdown).await?)
     }
 
-    fn build(self) -> Result<Consumer, rowmq_consumer::Error> {
+    fn build(self) -> Result<Consumer, Failure> {
         let mut builder = self.builder;
         for (name, topic) in self.topics {
             let name = TopicName::new(name)?;
+            if topic.kinds.is_none() && topic.transactional.is_none() {
+                return Err(Failure::new(anyhow!(
+                    "The topic '{name}' has options but no job: register one, or leave them out"
+                )));
+            }
             if let Some(kinds) = topic.kinds {
                 builder = builder.kinds(name.clone(), topic.options.clone(), kinds);
             }
@@ -203,7 +218,7 @@ impl<S: Clone + Send + Sync + 'static> Worker<S> {
                 builder = register(builder, name, topic.options);
             }
         }
-        builder.build()
+        Ok(builder.build()?)
     }
 }
 

@@ -7,11 +7,12 @@ mod program;
 use std::sync::{Arc, Mutex};
 
 use diesel_async::{AsyncConnection, RunQueryDsl, SimpleAsyncConnection};
-use rowmq::consumer::Shutdown;
+use rowmq::consumer::{Shutdown, TopicOptions};
 use rowmq::core::handler::TxHandler;
-use rowmq::core::model::{RetryPolicy, TopicSettings};
+use rowmq::core::model::{Place, RetryPolicy, TopicSettings};
+use rowmq::core::stream::group::{create_group, create_stream};
 use rowmq::test::{TestDatabase, until};
-use rowmq::{AsyncMysqlConnection, Context, HandlerError, Job, Run, ServerUrl, Worker};
+use rowmq::{AsyncMysqlConnection, Context, HandlerError, Job, Run, ServerUrl, TopicName, Worker};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 
@@ -154,9 +155,9 @@ async fn a_closure_is_a_handler() {
     let (database, seen) = (database().await, Seen::default());
     let mut conn = database.connect().await;
     ada().enqueue(&mut conn).await.expect("enqueued");
-    let told = Arc::clone(&seen);
+    let names = Arc::clone(&seen);
     let worker = Worker::new(database.url().clone()).job(move |job: Welcome, _| {
-        told.lock().expect("no panic").push(job.to);
+        names.lock().expect("no panic").push(job.to);
         async { Ok(()) }
     });
     let working = Working::start(worker);
@@ -177,7 +178,7 @@ impl TxHandler for Count {
     ) -> Result<(), HandlerError> {
         diesel::sql_query("INSERT INTO visits VALUES (1)").execute(tx).await?;
         match job.to.as_str() {
-            "nobody" => Err(HandlerError::dead("there is no such person")),
+            "a stranger" => Err(HandlerError::dead("there is no such person")),
             _ => Ok(()),
         }
     }
@@ -189,7 +190,7 @@ async fn a_job_in_a_transaction_leaves_its_effects_exactly_if_it_is_acked() {
     let mut conn = database.connect().await;
     conn.batch_execute("CREATE TABLE visits (id INT NOT NULL)").await.expect("made");
     ada().enqueue(&mut conn).await.expect("enqueued");
-    Welcome { to: "nobody".to_owned() }.enqueue(&mut conn).await.expect("enqueued");
+    Welcome { to: "a stranger".to_owned() }.enqueue(&mut conn).await.expect("enqueued");
     let working = Working::start(Worker::new(database.url().clone()).job_in_transaction(Count));
     until("both are settled", async || {
         count(&mut conn, "queue_message").await == 0 && count(&mut conn, "queue_dead").await == 1
@@ -200,9 +201,52 @@ async fn a_job_in_a_transaction_leaves_its_effects_exactly_if_it_is_acked() {
 }
 
 #[tokio::test]
-async fn two_ways_to_handle_a_topic_are_refused() {
+async fn a_job_in_a_transaction_leaves_messages_of_another_kind_to_be_retried() {
     let database = database().await;
-    let worker = worker(database.url(), &Seen::default()).job_in_transaction(Count);
-    let refused = worker.run_until(Shutdown::default()).await.expect_err("refused");
-    assert!(refused.to_string().contains("has two handlers"), "{refused}");
+    let mut conn = database.connect().await;
+    conn.batch_execute("CREATE TABLE visits (id INT NOT NULL)").await.expect("made");
+    let other = rowmq::NewMessage::new(r#"{"to":"Ada"}"#).with_kind("reminder");
+    rowmq::enqueue(&mut conn, &Welcome::topic().expect("a name"), &other).await.expect("enqueued");
+    let working = Working::start(Worker::new(database.url().clone()).job_in_transaction(Count));
+    let dead = "queue_dead WHERE failures = 2 AND last_error LIKE '%''reminder''%welcome%'";
+    until("it is a dead letter", async || count(&mut conn, dead).await == 1).await;
+    working.stop().await;
+    assert_eq!(count(&mut conn, "visits").await, 0);
+}
+
+async fn refused<S: Clone + Send + Sync + 'static>(worker: Worker<S>) -> String {
+    worker.run_until(Shutdown::default()).await.expect_err("refused").to_string()
+}
+
+#[tokio::test]
+async fn what_cannot_be_handled_as_it_is_registered_is_refused() {
+    let database = database().await;
+    let worker = || worker(database.url(), &Seen::default());
+    let said = refused(worker().job_in_transaction(Count)).await;
+    assert!(said.contains("'mail' has two handlers"), "{said}");
+    let said = refused(worker().job(welcome)).await;
+    assert!(said.contains("The kind 'welcome' of the topic 'mail' has two handlers"), "{said}");
+    let said = refused(worker().topic("orders@billing", TopicOptions::default())).await;
+    assert!(said.contains("'orders@billing' has options but no job"), "{said}");
+    let said = refused(Worker::new(database.url().clone())).await;
+    assert!(said.contains("No handler is registered"), "{said}");
+}
+
+/// A group's jobs have options under the group's name.
+#[tokio::test]
+async fn a_job_of_a_stream_is_handled_by_a_group() {
+    let (database, seen) = (TestDatabase::new().await, Seen::default());
+    let mut conn = database.connect().await;
+    let settings = TopicSettings::default();
+    let stream = Welcome::topic().expect("a name");
+    create_stream(&mut conn, &stream, 2, &settings).await.expect("made");
+    let group = TopicName::of_group(&stream, "greeters").expect("a name");
+    create_group(&mut conn, &group, false, Place::Earliest, &settings).await.expect("made");
+    ada().enqueue(&mut conn).await.expect("enqueued");
+    let one_at_a_time = TopicOptions { concurrency: 1, ..TopicOptions::default() };
+    let worker = Worker::new(database.url().clone()).state(Arc::clone(&seen));
+    let worker = worker.job_of(group.as_str(), welcome).topic(group.as_str(), one_at_a_time);
+    let working = Working::start(worker);
+    saw(&seen, &["welcome Ada"]).await;
+    working.stop().await;
 }

@@ -6,6 +6,8 @@
 mod promises;
 #[path = "tidy/rooms.rs"]
 mod rooms;
+#[path = "tidy/walks.rs"]
+mod walks;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,7 +15,6 @@ use std::process::Command;
 
 use sha2::{Digest, Sha256};
 use tidy::tree::{self, File, root};
-use tidy::walks;
 
 /// The longest source file, in lines. A longer one contains a noun to split it by.
 const LONGEST_FILE: usize = 400;
@@ -461,16 +462,6 @@ fn the_table_of_the_seeds_has_every_row_and_only_tests_that_exist() {
         violations.extend(missing.map(|name| format!("row {number}: there is no test {name}")));
     }
     none_of("docs/seeds.md is the table of the seeds", violations);
-}
-
-#[test]
-fn the_walks_of_the_architecture_name_functions_that_there_are() {
-    let walks = walks::all().expect("the document");
-    assert_eq!(walks.len(), 3, "enqueue; claim to settlement; death to rescue");
-    let steps = walks.into_iter().flat_map(|walk| walk.steps);
-    let gone = steps.filter(|step| !step.exists());
-    let gone = gone.map(|step| format!("{}: {}", step.file, step.function)).collect();
-    none_of("A walk of docs/architecture.md names functions of the code", gone);
 }
 
 /// A revert that does not apply proves nothing (`ops/chaos --revert`).

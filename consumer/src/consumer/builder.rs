@@ -9,7 +9,7 @@ use rowmq_service::health::Health;
 
 use super::Consumer;
 use crate::error::Error;
-use crate::kinds::Kinds;
+use crate::kinds::{Kinds, TxOfKind};
 use crate::listener::SettledListener;
 use crate::middleware::Middleware;
 use crate::options::{ConsumerOptions, TopicOptions};
@@ -21,6 +21,8 @@ use crate::registration::{
 #[must_use]
 pub struct ConsumerBuilder {
     pub(super) consumer: Consumer,
+    /// The first registration that cannot be.
+    pub(super) refused: Option<Error>,
 }
 
 impl ConsumerBuilder {
@@ -71,7 +73,8 @@ impl ConsumerBuilder {
     }
 
     /// Handles the messages of `topic` by their kind.
-    pub fn kinds(self, topic: TopicName, options: TopicOptions, kinds: Kinds) -> Self {
+    pub fn kinds(mut self, topic: TopicName, options: TopicOptions, kinds: Kinds) -> Self {
+        self.refused = self.refused.or(kinds.check(&topic).err());
         self.register(topic, options, 1, Work::Plain(Arc::new(kinds)))
     }
 
@@ -106,6 +109,19 @@ impl ConsumerBuilder {
         handler: impl TxHandler,
     ) -> Self {
         self.register(topic, options, 1, Work::Transactional(Arc::new(Tx(handler))))
+    }
+
+    /// Handles the messages of `topic` as [`tx_handler`](Self::tx_handler) does, if they are of
+    /// `kind` or of none. A message of another kind fails and is retried.
+    pub fn tx_handler_of_kind(
+        self,
+        topic: TopicName,
+        options: TopicOptions,
+        kind: impl Into<String>,
+        handler: impl TxHandler,
+    ) -> Self {
+        let handler = TxOfKind { kind: kind.into(), handler: Tx(handler) };
+        self.register(topic, options, 1, Work::Transactional(Arc::new(handler)))
     }
 
     /// Handles the messages of `topic` as bytes, each in a transaction that is also its ack.
@@ -143,8 +159,12 @@ impl ConsumerBuilder {
     /// Builds the consumer.
     ///
     /// # Errors
-    /// [`Error::TwoHandlers`], [`Error::NoHandler`], [`Error::Setting`].
+    /// [`Error::TwoHandlers`], [`Error::TwoHandlersOfKind`], [`Error::NoHandler`],
+    /// [`Error::Setting`].
     pub fn build(self) -> Result<Consumer, Error> {
+        if let Some(refused) = self.refused {
+            return Err(refused);
+        }
         let registrations = &self.consumer.registrations;
         if registrations.is_empty() {
             return Err(Error::NoHandler);

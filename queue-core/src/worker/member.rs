@@ -292,13 +292,13 @@ impl State {
 
     /// Records that the database has the report, except for `lost` messages that retention had
     /// removed.
-    pub(super) fn has_reported(&mut self, report: &Report, lost: u64) {
+    pub(super) fn mark_reported(&mut self, report: &Report, lost: u64) {
         self.lost += lost;
         for (no, track) in &mut self.tracks {
             let over = report.over.iter().find(|(of, _)| of == no);
             let progress = report.progress.iter().find(|it| it.partition == *no);
             if over.is_some() || progress.is_some() {
-                track.has_reported(
+                track.mark_reported(
                     over.map_or(&[], |(_, over)| over),
                     progress.map_or(0, |it| it.lost),
                 );

@@ -187,7 +187,7 @@ impl HeldRange {
     }
 
     /// Records that the database knows everything up to `mark`.
-    pub(super) fn has_reported(&mut self, mark: Offset) {
+    pub(super) fn mark_reported(&mut self, mark: Offset) {
         self.ends = self.ends.split_off(&mark.0);
         self.traced = self.traced.split_off(&mark.0);
         self.range.mark = mark;

@@ -209,7 +209,7 @@ async fn a_login_that_takes_name_locks_holds_up_no_rescue() {
 /// Fault F42: a login that waits for a worker's lock gets it as soon as the worker loses its
 /// session, and keeps it. The worker can never again prove that its old session has ended.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_consumer_whose_lock_another_login_has_taken_registers_anew() {
+async fn a_consumer_whose_lock_another_login_has_taken_registers_again() {
     let (database, mut own) = place().await;
     let janitor = database.account_of(Account::Janitor).await;
     let _janitor = Process::start(&janitor, "rowmq-janitor", &["--metrics", "0"]);

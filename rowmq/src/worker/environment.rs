@@ -52,7 +52,7 @@ fn options(
         let value = value.into_string().ok().with_context(|| format!("{name} is not UTF-8"))?;
         envy::prefixed(OPTIONS)
             .from_iter::<_, ConsumerOptions>([(name.clone(), value.clone())])
-            .with_context(|| format!("{name} is '{value}'"))?;
+            .with_context(|| format!("{name} cannot be used"))?;
         set.push((name, value));
     }
     Ok(envy::prefixed(OPTIONS).from_iter(set)?)

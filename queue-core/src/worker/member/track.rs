@@ -233,7 +233,7 @@ impl Track {
     }
 
     /// Records that the database has these, and the mark without them.
-    pub(super) fn has_reported(&mut self, over: &[Over], lost: u64) {
+    pub(super) fn mark_reported(&mut self, over: &[Over], lost: u64) {
         for one in over {
             self.open.remove(&one.offset.0);
         }

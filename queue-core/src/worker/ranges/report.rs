@@ -127,7 +127,7 @@ impl Report {
         trace::record(conn, &self.steps(&held, mark)).await?;
         let held = match self {
             Self::Pass { .. } => {
-                held.has_reported(mark);
+                held.mark_reported(mark);
                 Some(held)
             }
             Self::HoldBack { .. } | Self::Close { .. } => None,

@@ -189,7 +189,7 @@ impl Work {
             match self.report_member(&member, &report).await {
                 Ok(Reported::Written(lost)) => {
                     let mut state = member.state();
-                    state.has_reported(&report, lost);
+                    state.mark_reported(&report, lost);
                     state.end_wait();
                     if lost > 0 {
                         tracing::warn!(

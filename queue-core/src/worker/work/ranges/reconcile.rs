@@ -25,7 +25,7 @@ impl Work {
             };
             if range.mark > held.range.mark {
                 // The last report had no answer, but the database has it.
-                held.has_reported(range.mark);
+                held.mark_reported(range.mark);
             } else if range.mark < held.range.mark {
                 let (lost, mark) = (*range, held.range.mark);
                 let again = async |conn: &mut Link| handle_again(conn, &lost, mark).await;
