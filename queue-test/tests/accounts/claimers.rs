@@ -216,12 +216,14 @@ async fn a_consumer_whose_lock_another_login_has_taken_registers_again() {
     let consumer = database.account_of(Account::Consumer).await;
     let _consumer = Process::consumer(&consumer, "t", &[]);
     let login = database.account_of(Account::Caller).await;
-    let mut strangers = Vec::new();
+    let (mut strangers, mut former) = (Vec::new(), 0);
     for (session_of, suffix) in [("life_conn_id", ""), ("conn_id", ":work")] {
-        let worker =
-            "FROM queue_worker WHERE state = 'alive' AND conn_id <> 0 ORDER BY id DESC LIMIT 1";
-        let registered = format!("SELECT COUNT(*) FROM (SELECT id {worker}) w");
+        let newer = format!("state = 'alive' AND conn_id <> 0 AND id > {former}");
+        let newer = format!("FROM queue_worker WHERE {newer}");
+        let registered = format!("SELECT COUNT(*) {newer}");
         until("registered", async || row::<u64>(&mut own, &registered).await == 1).await;
+        former = row::<u64>(&mut own, &format!("SELECT id {newer}")).await;
+        let worker = format!("FROM queue_worker WHERE id = {former}");
         let name = format!("SELECT CONCAT('queue:', LOWER(HEX(instance)), '{suffix}') {worker}");
         let name = row::<String>(&mut own, &name).await;
         let lost = row::<u64>(&mut own, &format!("SELECT {session_of} {worker}")).await;
@@ -238,6 +240,9 @@ async fn a_consumer_whose_lock_another_login_has_taken_registers_again() {
         until("in line", async || row::<u64>(&mut own, &waits).await == 1).await;
         run(&mut own, &format!("KILL {lost}")).await;
         strangers.push(line.await.expect("the stranger has the lock"));
+        // The session that it still has could handle the message.
+        let newer = format!("SELECT COUNT(*) FROM queue_worker WHERE id > {former}");
+        until("registered again", async || row::<u64>(&mut own, &newer).await == 1).await;
         run(&mut own, ENQUEUE).await;
         until("handled", async || row::<u64>(&mut own, LEFT).await == 0).await;
         let holder = row::<Option<u32>>(&mut own, &format!("SELECT IS_USED_LOCK('{name}')")).await;
