@@ -21,5 +21,6 @@ pub mod process;
 #[cfg(feature = "command")]
 pub mod reload;
 pub mod signals;
+mod tls;
 #[cfg(feature = "otlp")]
 mod traces;

@@ -17,7 +17,7 @@ const LEAVE: Duration = Duration::from_secs(1);
 /// error, `name: sentence`, and exit code 1.
 pub fn run<F: Future<Output = anyhow::Result<ExitCode>>>(main: impl FnOnce() -> F) -> ExitCode {
     keep_memory_private();
-    choose_tls_provider();
+    crate::tls::choose_provider();
     let ended = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -35,12 +35,6 @@ pub fn run<F: Future<Output = anyhow::Result<ExitCode>>>(main: impl FnOnce() -> 
             ExitCode::FAILURE
         }
     }
-}
-
-/// Chooses the provider of TLS for clients that name none. It changes nothing if the process has
-/// chosen one already.
-pub(crate) fn choose_tls_provider() {
-    drop(rustls::crypto::ring::default_provider().install_default());
 }
 
 /// Keeps other processes of the same user from reading this one's memory and environment, which

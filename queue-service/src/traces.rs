@@ -55,7 +55,7 @@ pub(crate) fn layer() -> anyhow::Result<Option<Export>> {
     if !is_wanted() {
         return Ok(None);
     }
-    crate::process::choose_tls_provider();
+    crate::tls::choose_provider();
     let exporter = SpanExporter::builder().with_http().build().map_err(|error| {
         anyhow::anyhow!(
             "The spans cannot be sent as the variables OTEL_EXPORTER_OTLP_… say: {error}"
