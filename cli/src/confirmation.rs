@@ -8,7 +8,7 @@ use anyhow::bail;
 /// If there is no terminal to ask on.
 pub(crate) fn is_confirmed(what: &str, question: &str) -> anyhow::Result<bool> {
     if !stdin().is_terminal() {
-        bail!("Deleting the {what} cannot be undone: say --yes where nobody can be asked.");
+        bail!("Deleting the {what} cannot be undone: add --yes where no person can be asked.");
     }
     write!(stderr(), "{question} [y/N] ")?;
     let mut answer = String::new();

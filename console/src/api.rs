@@ -91,7 +91,7 @@ fn endpoints() -> Vec<Endpoint> {
         Endpoint::read(
             "workers",
             "/workers",
-            "The workers that are alive, and what tells so",
+            "The workers that are alive, and the signs of it",
             workers,
         ),
         Endpoint::read("duties", "/duties", "What each duty of the janitor did last", duties),

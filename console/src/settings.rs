@@ -191,7 +191,7 @@ impl SettingsArgs {
         if self.proxy_user_header.is_some() && self.trusted_proxy.is_empty() {
             return wrong(
                 "proxy_user_header",
-                "is believed of nobody: name the proxy's address by 'trusted_proxy'",
+                "is believed from no address: name the proxy's address by 'trusted_proxy'",
             );
         }
         if self.proxy_role_header.is_some() && self.proxy_user_header.is_none() {

@@ -75,7 +75,7 @@ impl Users {
         }
         Ok(Some(Self {
             users,
-            unknown: hash("nobody's password")?,
+            unknown: hash("the password of no user")?,
             places: Arc::new(Semaphore::new(AT_ONCE)),
         }))
     }
@@ -154,7 +154,7 @@ mod tests {
             async |name: &str, password: &str| users.verify(name, password.to_owned()).await;
         assert_eq!(verify("ada", "analytical engine").await, Some(Role::Operator));
         assert_eq!(verify("ada", "difference engine").await, None);
-        assert_eq!(verify("bob", "nobody's password").await, None);
+        assert_eq!(verify("bob", "the password of no user").await, None);
     }
 
     #[test]

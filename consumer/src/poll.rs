@@ -264,7 +264,7 @@ mod tests {
         poll.empty(start + ms(4), true);
         assert_eq!(poll.due(), start + ms(20), "it may have been the other one's message");
         poll.empty(start + ms(20), true);
-        assert_eq!(poll.due(), start + ms(20), "the tries begin anew");
+        assert_eq!(poll.due(), start + ms(20), "the tries start from the first");
     }
 
     #[test]

@@ -47,7 +47,7 @@ impl Standing {
 
     fn count(&mut self, now: Instant) {
         let time = now.saturating_duration_since(self.counted);
-        #[expect(clippy::cast_precision_loss, reason = "nobody runs 2^52 handlers")]
+        #[expect(clippy::cast_precision_loss, reason = "no process runs 2^52 handlers")]
         let running = self.running as f64;
         self.used += running * time.as_secs_f64() / self.weight;
         self.counted = self.counted.max(now);

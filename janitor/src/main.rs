@@ -90,7 +90,7 @@ impl SettingsArgs {
             return Err(Unworkable { name: "sweep", value: millis(self.sweep), fix });
         }
         if self.deaths_per_sweep == 0 {
-            let fix = "nobody would ever be rescued, use 1 or more";
+            let fix = "no claim would ever be rescued, use 1 or more";
             return Err(Unworkable { name: "deaths_per_sweep", value: "0".to_owned(), fix });
         }
         if self.lease < Duration::from_secs(2) {

@@ -43,7 +43,7 @@ fn wrong_settings_of_each_kind_are_one_sentence_with_the_place_and_the_fix() {
         ),
         (
             "deaths_per_sweep = 0",
-            "rowmq.toml:3: 'deaths_per_sweep' is 0: nobody would ever be rescued, use 1 or more",
+            "rowmq.toml:3: 'deaths_per_sweep' is 0: no claim would ever be rescued, use 1 or more",
         ),
         (
             "audit_retention = '500ms'",

@@ -68,7 +68,7 @@ impl From<Enqueued> for Sent {
 /// Dropping it does not cancel the send: the message is sent all the same, and its outcome is
 /// discarded.
 #[derive(Debug)]
-#[must_use = "only the receipt tells whether the message is stored"]
+#[must_use = "only the receipt says whether the message is stored"]
 pub struct Receipt {
     id: MsgId,
     answer: oneshot::Receiver<Outcome>,

@@ -342,7 +342,7 @@ async fn a_server_that_stays_away_is_given_up_with_a_sentence_and_a_summary() {
     let mut running = Running::start(&proxy.url(database.url()), &arguments);
     until("it has connected", async || crate::setup::lane_count(&database).await == 1).await;
     // While the topic is read, the line is not in doubt.
-    proxy.cut_before("SELECT id, name, kind");
+    proxy.cut_before("SELECT queue_topic.id, queue_topic.name");
     proxy.refuse_new();
     running.write(b"a line\n");
     proxy.sprung().await;

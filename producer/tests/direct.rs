@@ -17,10 +17,10 @@ const DIRECT: usize = 100;
 
 /// Every statement of such a batch.
 const STATEMENTS: [&str; 8] = [
-    "SELECT id, name, kind",
+    "SELECT queue_topic.id, queue_topic.name",
     "BEGIN",
     "INSERT INTO queue_message (topic_id, priority, id",
-    "SELECT partition_no, first_offset, next_offset FROM queue_partition",
+    "SELECT queue_partition.partition_no",
     "SELECT priority, id",
     "INSERT INTO queue_log",
     "UPDATE queue_partition",

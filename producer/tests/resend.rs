@@ -18,11 +18,11 @@ use tokio::sync::mpsc;
 const IN_LANE: &str = "INSERT INTO queue_message (topic_id, priority, id";
 
 /// Every statement of a single-statement batch.
-const STATEMENTS: [&str; 2] = ["SELECT id, name, kind", IN_LANE];
+const STATEMENTS: [&str; 2] = ["SELECT queue_topic.id, queue_topic.name", IN_LANE];
 
 /// Every statement of a batch that is too large for that.
 const STATEMENTS_OF_MANY: [&str; 5] = [
-    "SELECT id, name, kind",
+    "SELECT queue_topic.id, queue_topic.name",
     "BEGIN",
     "INSERT INTO queue_message (topic_id, priority, msg_id",
     IN_LANE,

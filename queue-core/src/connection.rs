@@ -10,6 +10,7 @@ mod connect;
 mod hosts;
 mod link;
 mod pool;
+mod query;
 mod row;
 mod session;
 #[cfg(feature = "simulation")]
@@ -19,12 +20,13 @@ mod statement;
 mod transaction;
 mod url;
 
-pub use self::any::Connection;
+pub use self::any::{Connection, Selects};
 pub use self::connect::{SessionKind, Wanted, connect, connect_to_any};
 pub(crate) use self::connect::{connect_follower, connect_host, connect_to};
 pub(crate) use self::hosts::HostNo;
 pub use self::link::Link;
 pub use self::pool::{CheckedOut, Pool};
+pub(crate) use self::query::{execute, execute_surely, load, load_surely, select, select_surely};
 /// The types that a [`Connection`] reads rows as.
 #[doc(hidden)]
 pub use self::row::{Columns, FromColumn, FromRow};
@@ -33,10 +35,6 @@ pub use self::session::Session;
 /// The statements that a [`Connection`] runs.
 #[doc(hidden)]
 pub use self::statement::Statement;
-#[cfg(feature = "simulation")]
-#[doc(hidden)]
-pub use self::statement::Value;
-pub(crate) use self::statement::{execute, execute_surely, load, load_surely};
 pub use self::transaction::{again_on_conflict, transaction};
 pub(crate) use self::transaction::{begin, end};
 pub use self::url::{ServerUrl, Tls};

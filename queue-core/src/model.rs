@@ -1,5 +1,6 @@
 //! The shared vocabulary: ids and names, messages on their way in ([`NewMessage`]) and to a handler
-//! ([`Delivery`]), topics with their settings, and errors. Nothing here knows the database.
+//! ([`Delivery`]), topics with their settings, and errors. Nothing here speaks to the
+//! database; ids and names say how it stores them.
 
 mod access;
 mod audit;
@@ -7,6 +8,8 @@ mod backlog;
 mod chain;
 mod checkpoint;
 mod codec_error;
+#[doc(hidden)]
+pub mod column;
 mod delivery;
 mod error;
 mod failed_run;
@@ -46,7 +49,8 @@ pub use self::failed_run::FailedRun;
 pub use self::filter::{HeaderCondition, HeaderFilter};
 pub use self::headers::Headers;
 pub use self::ids::{
-    ClaimNo, ConnId, DeliveryNo, MsgId, Offset, PartitionNo, Position, RangeId, RowId, WorkerId,
+    ClaimNo, ConnId, DeliveryNo, MsgId, Offset, PartitionNo, Position, RangeId, RowId, TopicId,
+    WorkerId,
 };
 pub use self::limits::{Limits, Rate};
 pub use self::line::{LineBytes, LineError, MessageLine, text_or_base64};
@@ -65,8 +69,7 @@ pub(crate) use self::settlement::{cut, stored_reason};
 pub use self::stream::{Broadcast, Group, GroupPart};
 pub use self::throughput::Throughput;
 pub use self::topic::{
-    LIMITED_TOPIC_KNOWN_FOR, OnDone, Retention, TOPIC_KNOWN_FOR, Topic, TopicId, TopicKind,
-    TopicSettings,
+    LIMITED_TOPIC_KNOWN_FOR, OnDone, Retention, TOPIC_KNOWN_FOR, Topic, TopicKind, TopicSettings,
 };
 pub use self::trace_parent::{TRACE_PARENT, TRACE_STATE, TraceParent};
 pub(crate) use self::unique::{Hold, Repeat};

@@ -3,6 +3,7 @@
 
 #![allow(missing_docs)]
 
+pub(crate) mod functions;
 mod stream;
 
 pub use self::stream::{

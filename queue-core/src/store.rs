@@ -52,4 +52,6 @@ pub mod unique;
 pub mod worker;
 
 use self::inserted::first_inserted;
-use crate::connection::{Statement, execute, execute_surely, load, load_surely};
+use crate::connection::{
+    Statement, execute, execute_surely, load, load_surely, select, select_surely,
+};

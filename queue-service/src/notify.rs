@@ -92,7 +92,7 @@ mod tests {
             turned.filter(|now| pings.take_due(*now)).count()
         };
         assert_eq!(turns(Some(Duration::from_secs(60) / PINGS)), 4);
-        assert_eq!(turns(None), 0, "nobody watches");
+        assert_eq!(turns(None), 0, "no watchdog is set");
     }
 
     #[test]

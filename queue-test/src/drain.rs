@@ -28,7 +28,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 /// The result of draining a topic.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[must_use = "a drain that nobody looks at proves nothing"]
+#[must_use = "a drain whose result is not read proves nothing"]
 pub struct Drained {
     /// Acked after being handled.
     pub acked: usize,

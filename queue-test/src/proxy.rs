@@ -22,11 +22,11 @@ const SPRING_DEADLINE: Duration = Duration::from_secs(60);
 /// A TCP proxy on a free port of 127.0.0.1 that forwards the traffic of MySQL clients to a server
 /// and breaks it on demand.
 ///
-/// A *trap* waits for the next statement whose text begins with given words, springs once, and lets
-/// everything else pass; arming another trap replaces it. It sees statements sent as text, as BEGIN
-/// and COMMIT are, and the execution of prepared ones. The proxy must read the bytes, so the
-/// connection has to be unencrypted, which is the default on loopback. Dropping the proxy ends it
-/// and cuts its connections.
+/// A *trap* waits for the next statement whose text, without backticks, begins with given words,
+/// springs once, and lets everything else pass; arming another trap replaces it. It sees statements
+/// sent as text, as BEGIN and COMMIT are, and the execution of prepared ones. The proxy must read
+/// the bytes, so the connection has to be unencrypted, which is the default on loopback. Dropping
+/// the proxy ends it and cuts its connections.
 #[derive(Debug)]
 pub struct FaultProxy {
     address: SocketAddr,
@@ -232,7 +232,11 @@ impl Shared {
     /// Returns the fault for this statement, if the trap waits for it.
     fn spring(&self, text: &[u8]) -> Option<Fault> {
         let mut trap = self.trap();
-        let fault = trap.as_ref().filter(|trap| text.starts_with(&trap.text))?.fault;
+        let unquoted = || text.iter().filter(|byte| **byte != b'`');
+        let fault = trap
+            .as_ref()
+            .filter(|trap| trap.text.iter().eq(unquoted().take(trap.text.len())))?
+            .fault;
         *trap = None;
         Some(fault)
     }

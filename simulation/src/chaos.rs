@@ -232,8 +232,7 @@ fn fates(stage: &Stage, lease: u32) -> Fates {
 /// Runs a foreign transaction that locks messages.
 async fn disturb(stage: Rc<Stage>) {
     let Ok(mut conn) = stage.connect("stranger").await else { return };
-    let topic =
-        [Value::Number(stage.topic_id.get().0.into()), Value::Number(stage.below(60).into())];
+    let topic = [stage.topic_id.get().0.into(), stage.below(60).into()].map(Value::number);
     let lock = "SELECT id FROM queue_message WHERE topic_id = ? AND priority = 5 AND id > ? \
          ORDER BY topic_id, priority, id LIMIT 5 FOR UPDATE SKIP LOCKED";
     if conn.run("BEGIN", &[]).await.is_ok() && conn.run(lock, &topic).await.is_ok() {

@@ -115,12 +115,12 @@ impl Rule {
     pub(crate) fn rewrite(self, text: &str) -> Option<String> {
         let changed = match self {
             Self::MovesByKeys => text.replace("WHERE due_at <= UTC_TIMESTAMP(6) ORDER BY due_at, id LIMIT ? FOR UPDATE", "WHERE FALSE ORDER BY due_at, id LIMIT ? FOR UPDATE"),
-            Self::DeathCompetes => text
-                .replace("AND state = 'alive' AND conn_id = ? AND life_conn_id = ? AND server_uid = ? AND server_started_at = ? AND beat_no = ?", "AND (TRUE OR ? = 0 OR ? = 0 OR ? = '' OR ? = 0 OR ? = 0)")
-                .replace("AND instance = ? AND state = 'alive'", "AND instance = ?"),
-            Self::DeadWorkersStop if !text.contains("end_reason") => {
-                text.replace("AND instance = ? AND state = 'alive'", "AND instance = ?")
+            Self::DeathCompetes => {
+                let decided_by =
+                    ["state", "conn_id", "life_conn_id", "server_uid", "server_started_at", "beat_no"];
+                decided_by.iter().fold(text.to_owned(), |text, column| any_worker(&text, column))
             }
+            Self::DeadWorkersStop if !text.contains("end_reason") => any_worker(text, "state"),
             Self::ClaimsCompared if text.starts_with("SELECT worker_id, claim_no") => {
                 text.replace("WHERE worker_id = ? AND claim_no >= ?", "WHERE worker_id = ? AND claim_no >= ? AND FALSE")
             }
@@ -166,7 +166,7 @@ impl Rule {
             Self::CheckpointsAreFound if text.starts_with("SELECT k.delivery_no") => {
                 text.replace(" WHERE ", " WHERE FALSE AND ")
             }
-            Self::TakenAwayCounts if text.starts_with("SELECT row_id FROM queue_cancellation") => {
+            Self::TakenAwayCounts if text.starts_with("SELECT `queue_cancellation`.`row_id`") => {
                 text.replace(" WHERE ", " WHERE FALSE AND ")
             }
             Self::TotalsAreTold => text.replace(
@@ -177,7 +177,9 @@ impl Rule {
                 text.replace("WHERE t.worker_id = ?", "WHERE FALSE AND t.worker_id = ?")
             }
             Self::SlotsCount => text.replace("AND m.claim_no = h.claim_no", "AND m.claim_no < h.claim_no"),
-            Self::ClaimsTakeTurns => text.replace("SELECT topic_id FROM queue_limit WHERE topic_id = ? FOR UPDATE", "SELECT topic_id FROM queue_limit WHERE topic_id = ?"),
+            Self::ClaimsTakeTurns if text.starts_with("SELECT `queue_limit`.`topic_id`") => {
+                text.replace(" FOR UPDATE", "")
+            }
             Self::ResetsForget => text.replace(
                 "DELETE r FROM queue_range r FORCE INDEX (queue_range_place) WHERE",
                 "DELETE r FROM queue_range r FORCE INDEX (queue_range_place) WHERE FALSE AND",
@@ -220,6 +222,12 @@ impl Rule {
             _ => false,
         }
     }
+}
+
+/// Makes a condition that Diesel wrote hold for workers with any value in the column.
+fn any_worker(text: &str, column: &str) -> String {
+    let condition = format!("`queue_worker`.`{column}` = ?");
+    text.replace(&condition, &format!("TRUE OR {condition}"))
 }
 
 /// Widens a list of ids to the range that holds them all.

@@ -30,8 +30,8 @@ const OTHER: [&str; 8] = [
     "UPDATE queue_worker",
     "SELECT GET_LOCK",
     "SELECT 0 AS kind",
-    "SELECT id, name, kind",
-    "UPDATE queue_message SET claim_no = claim_no + 2",
+    "SELECT queue_topic.id, queue_topic.name",
+    "UPDATE queue_message SET claim_no = (queue_message.claim_no",
     "INSERT INTO queue_message",
     "BEGIN",
 ];

@@ -47,7 +47,7 @@ impl Cancel {
         let was = self.cancel(&mut session, &topic).await?;
         let (word, what) = match was {
             Was::Waiting => ("waiting", "had not come to its time"),
-            Was::Ready => ("ready", "was ready; nobody had begun to handle it"),
+            Was::Ready => ("ready", "was ready; no handler had begun"),
             Was::Stopped => ("stopped", "was being handled; its handler has stopped"),
             Was::Fenced => ("fenced", "was claimed, and its claim is taken away"),
         };

@@ -150,13 +150,13 @@ impl Trace {
 fn history(story: &Story) -> Vec<FailedRun> {
     let runs = story.found.iter().filter_map(|found| found.trace.as_ref());
     let runs = runs.flat_map(|trace| trace.history.clone());
-    let is_told = |run: &FailedRun| {
+    let is_in_trace = |run: &FailedRun| {
         let is_it = |event: &Record| {
             event.event == Event::Settled && event.delivery_no.0 == run.delivery_no
         };
         story.events.iter().any(is_it)
     };
-    runs.filter(|run| !is_told(run)).collect()
+    runs.filter(|run| !is_in_trace(run)).collect()
 }
 
 fn lines(story: &Story) -> Vec<Line> {

@@ -30,7 +30,7 @@ async fn a_message_is_cancelled_whatever_it_is_doing() {
     let cancel =
         |id: MsgId, grace: &str| rowmq.say(&["cancel", "rides", &id.to_string(), "--grace", grace]);
     assert!(cancel(later.msg_id, "300ms").contains("had not come to its time"));
-    assert!(cancel(ready.msg_id, "300ms").contains("nobody had begun to handle it"));
+    assert!(cancel(ready.msg_id, "300ms").contains("no handler had begun"));
     assert!(cancel(claimed.msg_id, "300ms").contains("its claim is taken away"));
     assert!(cancel(at_once, "0s").contains("its claim is taken away"));
     let depth = queue.depth("rides").await;

@@ -159,7 +159,7 @@ fn member_table(members: &[MemberStanding]) -> Markup {
         } @else {
             (show::wide("Members", &html! {
                 table {
-                    thead { tr { th { "Member" } th class="n" { "Partition" } th class="n" { "Next" } th class="n" { "Lag" } th class="n" { "Oldest" } th class="n" { "Lost" } th { "Worker" } th { "Told" } } }
+                    thead { tr { th { "Member" } th class="n" { "Partition" } th class="n" { "Next" } th class="n" { "Lag" } th class="n" { "Oldest" } th class="n" { "Lost" } th { "Worker" } th { "Reported" } } }
                     tbody {
                         @for one in members {
                             tr {

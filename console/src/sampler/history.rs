@@ -170,7 +170,11 @@ mod tests {
         assert_eq!((rates.done_per_second, rates.failed_per_second), (Some(10.0), Some(1.0)));
         assert_eq!(rates.waited_ms, Some(5.0));
         let rates = histories.take(&name, at(6, 0, 0, 0)).0;
-        assert_eq!((rates.done_per_second, rates.waited_ms), (None, None), "it began anew");
+        assert_eq!(
+            (rates.done_per_second, rates.waited_ms),
+            (None, None),
+            "it started from nothing"
+        );
     }
 
     #[test]

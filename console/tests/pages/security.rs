@@ -300,7 +300,7 @@ fn settings_that_would_let_strangers_in_are_refused_with_what_to_do() {
         (&["--listen", "0.0.0.0:9480"][..], "--listen: 'listen' is more than loopback"),
         (&["--users", "/nowhere"], "Cannot read the users' file /nowhere"),
         (&["--users", "/dev/null"], "/dev/null names no user: `rowmq-console user NAME"),
-        (&["--proxy-user-header", "x-user"], "'proxy_user_header' is believed of nobody"),
+        (&["--proxy-user-header", "x-user"], "'proxy_user_header' is believed from no address"),
         (&["--origin", "https://rowmq.example.com"], "'origin' leads here from elsewhere"),
         (&["--origin", "rowmq.example.com"], "it looks like https://rowmq.example.com"),
         (&["--trusted-proxy", "here"], "it looks like 10.0.0.7"),

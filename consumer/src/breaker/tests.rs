@@ -70,7 +70,11 @@ fn after_the_pause_one_message_decides() {
     assert_eq!(breaker.turn(later + PAUSE), Some(Change::Trying));
     assert_eq!(runs(&mut breaker, later, &[false]), Some(Change::Resumed));
     assert_eq!(breaker.limit(), None);
-    assert_eq!(runs(&mut breaker, later, &[true, true, true]), None, "it begins anew");
+    assert_eq!(
+        runs(&mut breaker, later, &[true, true, true]),
+        None,
+        "it starts counting from zero"
+    );
 }
 
 #[test]

@@ -183,7 +183,7 @@ mod tests {
         let was = Backlog { depth: 1_200_000, bytes: None, full: true };
         let part = Counted { depth: 200_000, bytes: None, is_whole: false };
         assert_eq!(part.judged(Some(was), &settings), was);
-        assert!(!part.judged(None, &settings).full, "nobody has said that it is");
+        assert!(!part.judged(None, &settings).full, "no measurement says that it is");
         assert!(!Counted { is_whole: true, ..part }.judged(Some(was), &settings).full);
         settings.max_depth = NonZeroU64::new(2_000_000);
         assert!(!part.judged(Some(was), &settings).full, "its limit was raised");

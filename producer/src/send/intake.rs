@@ -164,7 +164,7 @@ mod tests {
         });
         assert_eq!(intake.take(1).await.expect("nothing failed").len(), 1);
         assert!(intake.stop(), "input was left");
-        let last = reader.join().expect("no panic").expect("it was told to stop");
+        let last = reader.join().expect("no panic").expect("it was asked to stop");
         assert!(last <= 18, "{last}: 16 MiB wait at most, and one was taken");
     }
 

@@ -50,7 +50,7 @@ mod tests {
         let set_aside = SetAside::default();
         let why = || SendError::Closed;
         set_aside.add(0..5, why());
-        assert!(set_aside.why(3).is_none(), "nobody was there to ask");
+        assert!(set_aside.why(3).is_none(), "no caller was there to ask");
         let interest = set_aside.interest();
         set_aside.add(5..7, why());
         set_aside.add(9..10, why());

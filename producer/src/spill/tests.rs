@@ -257,7 +257,7 @@ fn what_another_version_wrote_or_nobody_is_refused_and_left_alone() {
     drop(open(dir));
     for (bytes, part) in [
         (&b"QSPILL\x09\x00________________"[..], "version 9 of the journal's format"),
-        (b"no journal at all, but a text of somebody", "does not begin as a segment"),
+        (b"no journal at all, but some other text", "does not begin as a segment"),
     ] {
         fs::write(&name, bytes).expect("written");
         let error = Journal::open(dir, LIMIT).expect_err("refused");

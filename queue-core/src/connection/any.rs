@@ -1,8 +1,13 @@
 use std::future::Future;
 
 use diesel::QueryResult;
+use diesel::deserialize::FromSqlRow;
+use diesel::expression::QueryMetadata;
 use diesel::mysql::Mysql;
-use diesel_async::{AsyncConnectionCore, RunQueryDsl};
+use diesel::query_builder::{Query, QueryFragment, QueryId};
+use diesel::query_dsl::CompatibleType;
+use diesel::result::Error;
+use diesel_async::AsyncConnectionCore;
 use futures_util::{StreamExt, TryStreamExt};
 
 use super::{FromRow, Statement, row};
@@ -12,10 +17,16 @@ use super::{FromRow, Statement, row};
 pub trait Connection: Send {
     /// Runs a statement. Returns the number of rows it matched.
     #[doc(hidden)]
-    fn execute(
-        &mut self,
-        statement: Statement<'_>,
-    ) -> impl Future<Output = QueryResult<usize>> + Send;
+    fn execute<Q>(&mut self, query: Q) -> impl Future<Output = QueryResult<usize>> + Send
+    where
+        Q: QueryFragment<Mysql> + QueryId + Send;
+
+    /// Runs a query of Diesel's. Returns its rows.
+    #[doc(hidden)]
+    fn select<Q, T, S>(&mut self, query: Q) -> impl Future<Output = QueryResult<Vec<T>>> + Send
+    where
+        Q: Selects<T, S>,
+        T: FromSqlRow<S, Mysql> + Send;
 
     /// Runs a query. Returns its rows, read by position.
     #[doc(hidden)]
@@ -31,12 +42,34 @@ pub trait Connection: Send {
     fn batch(&mut self, sql: &str) -> impl Future<Output = QueryResult<()>> + Send;
 }
 
+/// A query of Diesel's whose rows, of the SQL type `S`, are read as `T`.
+pub trait Selects<T, S>: Query + QueryFragment<Mysql> + QueryId + Send {}
+
+impl<Q, T, S> Selects<T, S> for Q
+where
+    Q: Query + QueryFragment<Mysql> + QueryId + Send,
+    Q::SqlType: CompatibleType<T, Mysql, SqlType = S>,
+    Mysql: QueryMetadata<Q::SqlType>,
+{
+}
+
 impl<C: AsyncConnectionCore<Backend = Mysql>> Connection for C {
-    fn execute(
-        &mut self,
-        statement: Statement<'_>,
-    ) -> impl Future<Output = QueryResult<usize>> + Send {
-        RunQueryDsl::execute(statement, self)
+    async fn execute<Q>(&mut self, query: Q) -> QueryResult<usize>
+    where
+        Q: QueryFragment<Mysql> + QueryId + Send,
+    {
+        self.execute_returning_count(query).await
+    }
+
+    async fn select<Q, T, S>(&mut self, query: Q) -> QueryResult<Vec<T>>
+    where
+        Q: Selects<T, S>,
+        T: FromSqlRow<S, Mysql> + Send,
+    {
+        let rows = AsyncConnectionCore::load(self, query).await?;
+        rows.map(|row| T::build_from_row(&row?).map_err(Error::DeserializationError))
+            .try_collect()
+            .await
     }
 
     async fn load<T>(&mut self, statement: Statement<'_>) -> QueryResult<Vec<T>>

@@ -1,11 +1,16 @@
 use std::fmt;
 
 use diesel::QueryResult;
+use diesel::deserialize::FromSqlRow;
+use diesel::mysql::Mysql;
+use diesel::query_builder::{QueryFragment, QueryId};
 use diesel_async::AsyncMysqlConnection;
 
 #[cfg(feature = "simulation")]
 use super::simulation::{self, StandIn};
-use super::{Connection, FromRow, HostNo, ServerUrl, SessionKind, Statement, Wanted, connect_to};
+use super::{
+    Connection, FromRow, HostNo, Selects, ServerUrl, SessionKind, Statement, Wanted, connect_to,
+};
 use crate::model::Result;
 
 /// The connection of a [`Session`](super::Session): to a server, or to the model of one in a
@@ -44,11 +49,26 @@ impl fmt::Debug for Link {
 }
 
 impl Connection for Link {
-    async fn execute(&mut self, statement: Statement<'_>) -> QueryResult<usize> {
+    async fn execute<Q>(&mut self, query: Q) -> QueryResult<usize>
+    where
+        Q: QueryFragment<Mysql> + QueryId + Send,
+    {
         match self {
-            Self::Server(conn) => conn.execute(statement).await,
+            Self::Server(conn) => conn.execute(query).await,
             #[cfg(feature = "simulation")]
-            Self::Model(conn) => simulation::execute(conn.as_mut(), &statement).await,
+            Self::Model(conn) => simulation::execute(conn.as_mut(), query).await,
+        }
+    }
+
+    async fn select<Q, T, S>(&mut self, query: Q) -> QueryResult<Vec<T>>
+    where
+        Q: Selects<T, S>,
+        T: FromSqlRow<S, Mysql> + Send,
+    {
+        match self {
+            Self::Server(conn) => conn.select(query).await,
+            #[cfg(feature = "simulation")]
+            Self::Model(conn) => simulation::select(conn.as_mut(), query).await,
         }
     }
 
@@ -59,7 +79,7 @@ impl Connection for Link {
         match self {
             Self::Server(conn) => conn.load(statement).await,
             #[cfg(feature = "simulation")]
-            Self::Model(conn) => simulation::load(conn.as_mut(), &statement).await,
+            Self::Model(conn) => simulation::load(conn.as_mut(), statement).await,
         }
     }
 

@@ -127,20 +127,19 @@ plain! {
     i64: BigInt,
     Vec<u8>: Binary,
     NaiveDateTime: Datetime,
-}
-
-macro_rules! numbers {
-    ($($Type:ident),+) => {$(
-        impl FromColumn for $Type {
-            fn from_column(value: Option<MysqlValue<'_>>) -> Result<Self> {
-                FromColumn::from_column(value).map(Self)
-            }
-        }
-    )+};
-}
-
-numbers! {
-    AuditNo, ClaimNo, ConnId, DeliveryNo, Offset, PartitionNo, RangeId, RowId, TopicId, WorkerId
+    AuditNo: Unsigned<BigInt>,
+    ClaimNo: Unsigned<BigInt>,
+    ConnId: Unsigned<BigInt>,
+    DeliveryNo: Unsigned<Integer>,
+    MemberName: Binary,
+    MsgId: Binary,
+    Offset: Unsigned<BigInt>,
+    PartitionNo: Unsigned<Integer>,
+    RangeId: Unsigned<BigInt>,
+    RowId: Unsigned<BigInt>,
+    TopicId: Unsigned<Integer>,
+    TopicName: Binary,
+    WorkerId: Unsigned<BigInt>,
 }
 
 impl FromColumn for Priority {
@@ -158,12 +157,6 @@ impl FromColumn for Percent {
 impl FromColumn for Uuid {
     fn from_column(value: Option<MysqlValue<'_>>) -> Result<Self> {
         Ok(Self::from_slice(bytes(value.as_ref())?)?)
-    }
-}
-
-impl FromColumn for MsgId {
-    fn from_column(value: Option<MysqlValue<'_>>) -> Result<Self> {
-        Uuid::from_column(value).map(Self)
     }
 }
 
@@ -185,18 +178,6 @@ impl FromColumn for String {
         Ok(Self::from_utf8_lossy(bytes(value.as_ref())?).into_owned())
     }
 }
-
-macro_rules! names {
-    ($($Type:ident),+) => {$(
-        impl FromColumn for $Type {
-            fn from_column(value: Option<MysqlValue<'_>>) -> Result<Self> {
-                Ok(Self::new(String::from_column(value)?)?)
-            }
-        }
-    )+};
-}
-
-names! { MemberName, TopicName }
 
 fn bytes<'v>(value: Option<&MysqlValue<'v>>) -> Result<&'v [u8]> {
     value.map(MysqlValue::as_bytes).ok_or_else(|| "NULL, where a value must be".into())

@@ -5,12 +5,16 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use diesel::QueryResult;
+use diesel::deserialize::FromSqlRow;
+use diesel::mysql::{Mysql, MysqlQueryBuilder, MysqlType};
+use diesel::query_builder::bind_collector::RawBytesBindCollector;
+use diesel::query_builder::{QueryBuilder, QueryFragment};
+use diesel::result::Error;
 use futures_util::future::BoxFuture;
 
 mod row;
 
 pub use self::row::{Column, Row};
-pub use crate::connection::Value;
 
 use crate::chance;
 use crate::connection::{FromRow, ServerUrl, Statement};
@@ -31,8 +35,25 @@ pub trait StandIn: Send {
     fn run<'c>(
         &'c mut self,
         text: &'c str,
-        values: &'c [Value<'c>],
+        values: &'c [Value],
     ) -> BoxFuture<'c, QueryResult<Answer>>;
+}
+
+/// A bound value, as it goes over the wire.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Value {
+    /// How it is encoded.
+    pub kind: MysqlType,
+    /// `None` is NULL.
+    pub bytes: Option<Vec<u8>>,
+}
+
+impl Value {
+    /// An unsigned number.
+    #[must_use]
+    pub fn number(number: u64) -> Self {
+        Self { kind: MysqlType::UnsignedLongLong, bytes: Some(number.to_ne_bytes().to_vec()) }
+    }
 }
 
 /// The server's answer to a statement.
@@ -84,24 +105,44 @@ pub(crate) fn connect(url: &ServerUrl) -> Option<Opening> {
     world().map(|world| world.connect(url))
 }
 
-pub(crate) async fn execute(
-    conn: &mut dyn StandIn,
-    statement: &Statement<'_>,
-) -> QueryResult<usize> {
-    Ok(conn.run(statement.text(), statement.values()).await?.matched)
+pub(crate) async fn execute<Q>(conn: &mut dyn StandIn, query: Q) -> QueryResult<usize>
+where
+    Q: QueryFragment<Mysql>,
+{
+    let (text, values) = rendered(&query)?;
+    Ok(conn.run(&text, &values).await?.matched)
 }
 
-pub(crate) async fn load<T>(
-    conn: &mut dyn StandIn,
-    statement: &Statement<'_>,
-) -> QueryResult<Vec<T>>
+pub(crate) async fn select<Q, T, S>(conn: &mut dyn StandIn, query: Q) -> QueryResult<Vec<T>>
+where
+    Q: QueryFragment<Mysql>,
+    T: FromSqlRow<S, Mysql>,
+{
+    let (text, values) = rendered(&query)?;
+    let answer = conn.run(&text, &values).await?;
+    let rows = answer.rows.iter().map(T::build_from_row);
+    rows.map(|row| row.map_err(Error::DeserializationError)).collect()
+}
+
+pub(crate) async fn load<T>(conn: &mut dyn StandIn, statement: Statement<'_>) -> QueryResult<Vec<T>>
 where
     T: FromRow,
 {
-    let answer = conn.run(statement.text(), statement.values()).await?;
+    let (text, values) = rendered(&statement)?;
+    let answer = conn.run(&text, &values).await?;
     answer.rows.iter().map(super::row::read).collect()
 }
 
 pub(crate) async fn batch(conn: &mut dyn StandIn, sql: &str) -> QueryResult<()> {
     conn.run(sql, &[]).await.map(drop)
+}
+
+/// Returns a query's text, with `?` for each bound value, and these values.
+fn rendered(query: &impl QueryFragment<Mysql>) -> QueryResult<(String, Vec<Value>)> {
+    let mut text = MysqlQueryBuilder::new();
+    query.to_sql(&mut text, &Mysql)?;
+    let mut bound = RawBytesBindCollector::<Mysql>::new();
+    query.collect_binds(&mut bound, &mut (), &Mysql)?;
+    let values = bound.metadata.into_iter().zip(bound.binds);
+    Ok((text.finish(), values.map(|(kind, bytes)| Value { kind, bytes }).collect()))
 }

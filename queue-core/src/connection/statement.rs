@@ -5,9 +5,6 @@ use diesel::mysql::Mysql;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::sql_types::{BigInt, Binary, Nullable, Unsigned, Untyped};
 
-use crate::connection::{Connection, FromRow};
-use crate::model::{Error, Result};
-
 /// SQL text with `?` for each bound value.
 ///
 /// diesel's own `sql_query` is prepared again at every call (two round trips instead of one, in the
@@ -22,13 +19,10 @@ pub struct Statement<'q> {
 }
 
 /// A value bound to a statement.
-#[cfg_attr(not(feature = "simulation"), expect(unreachable_pub, reason = "for simulations"))]
 #[derive(Debug, Clone)]
-pub enum Value<'q> {
+enum Value<'q> {
     /// An unsigned number.
     Number(u64),
-    /// A number.
-    Signed(i64),
     /// Bytes.
     Bytes(Cow<'q, [u8]>),
     /// Bytes, or NULL.
@@ -55,18 +49,6 @@ impl<'q> Statement<'q> {
         self
     }
 
-    /// The text, for a simulation.
-    #[cfg(feature = "simulation")]
-    pub(crate) fn text(&self) -> &str {
-        &self.sql
-    }
-
-    /// The bound values, for a simulation.
-    #[cfg(feature = "simulation")]
-    pub(crate) fn values(&self) -> &[Value<'q>] {
-        &self.values
-    }
-
     /// Appends the text and values of `tail`.
     pub(crate) fn followed_by(mut self, tail: Self) -> Self {
         self.sql.to_mut().push_str(&tail.sql);
@@ -76,11 +58,6 @@ impl<'q> Statement<'q> {
 
     pub(crate) fn number(mut self, value: impl Into<u64>) -> Self {
         self.values.push(Value::Number(value.into()));
-        self
-    }
-
-    pub(crate) fn signed(mut self, value: i64) -> Self {
-        self.values.push(Value::Signed(value));
         self
     }
 
@@ -117,7 +94,6 @@ impl QueryFragment<Mysql> for Statement<'_> {
                 Value::Number(number) => {
                     out.push_bind_param::<Unsigned<BigInt>, u64>(number)?;
                 }
-                Value::Signed(number) => out.push_bind_param::<BigInt, i64>(number)?,
                 Value::MaybeNumber(number) => {
                     out.push_bind_param::<Nullable<Unsigned<BigInt>>, Option<u64>>(number)?;
                 }
@@ -144,57 +120,3 @@ impl Query for Statement<'_> {
 }
 
 impl<Conn> diesel::RunQueryDsl<Conn> for Statement<'_> {}
-
-/// Runs a statement. Returns the number of rows it matched.
-pub(crate) async fn execute(
-    conn: &mut impl Connection,
-    operation: &'static str,
-    statement: Statement<'_>,
-) -> Result<usize> {
-    conn.execute(statement).await.map_err(|error| Error::database(operation, &error))
-}
-
-/// Runs an UPDATE, a DELETE or an INSERT of a SELECT that may read the rows of a range. If it
-/// reports that nothing matched, runs it again and believes the second answer.
-///
-/// On MariaDB, a `KILL QUERY` that arrives while a range is planned makes the statement match
-/// nothing and report success (*run* on 11.8: with one kill in seven; not on MySQL 9.7, nor where
-/// keys are joined from a list, for which [`execute`] suffices). A stream's worker took its own
-/// range for another worker's, and held it for as long as it lived.
-pub(crate) async fn execute_surely(
-    conn: &mut impl Connection,
-    operation: &'static str,
-    statement: Statement<'_>,
-) -> Result<usize> {
-    match execute(conn, operation, statement.clone()).await? {
-        0 => execute(conn, operation, statement).await,
-        matched => Ok(matched),
-    }
-}
-
-/// Runs a query. Returns its rows, read by position.
-pub(crate) async fn load<T>(
-    conn: &mut impl Connection,
-    operation: &'static str,
-    statement: Statement<'_>,
-) -> Result<Vec<T>>
-where
-    T: FromRow + Send,
-{
-    conn.load(statement).await.map_err(|error| Error::database(operation, &error))
-}
-
-/// Runs a query whose empty answer would mean that something is gone. If it finds nothing, runs it
-/// again, for the same reason as [`execute_surely`]. A SELECT by a whole key does not need this
-/// (*run*).
-pub(crate) async fn load_surely<T>(
-    conn: &mut impl Connection,
-    operation: &'static str,
-    statement: Statement<'_>,
-) -> Result<Vec<T>>
-where
-    T: FromRow + Send,
-{
-    let rows = load(conn, operation, statement.clone()).await?;
-    if rows.is_empty() { load(conn, operation, statement).await } else { Ok(rows) }
-}

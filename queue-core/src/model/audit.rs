@@ -1,13 +1,24 @@
 //! Changes by people, as the audit records them.
 
 use chrono::{DateTime, Utc};
+use diesel::deserialize::FromSqlRow;
+use diesel::expression::AsExpression;
+use diesel::prelude::*;
+use diesel::sql_types::{BigInt, Unsigned};
 use serde::Serialize;
 
+use super::column::{MaybeText, Text, Time, stored_as};
+
 /// The number of an entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, AsExpression, FromSqlRow,
+)]
+#[diesel(sql_type = Unsigned<BigInt>)]
 #[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct AuditNo(pub u64);
+
+stored_as!(AuditNo: u64 as Unsigned<BigInt>);
 
 /// The account may not write the audit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -99,12 +110,14 @@ impl Action {
 }
 
 /// The person who makes a change.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Queryable)]
 #[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 pub struct Actor {
     /// Their name.
+    #[diesel(deserialize_as = Text)]
     pub name: String,
     /// The origin: an address, or a host and the account that connected to the server.
+    #[diesel(deserialize_as = Text)]
     pub origin: String,
 }
 
@@ -122,22 +135,26 @@ pub struct Change {
 }
 
 /// An entry as it was written.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Queryable)]
 #[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 pub struct Entry {
     /// Its number.
     pub no: AuditNo,
     /// When, by the server's clock.
+    #[diesel(deserialize_as = Time)]
     pub at: DateTime<Utc>,
     /// The person.
     #[serde(flatten)]
     pub actor: Actor,
     /// The kind of change, as a word of [`Action`].
+    #[diesel(deserialize_as = Text)]
     pub action: String,
     /// The name of the topic, group or schedule.
+    #[diesel(deserialize_as = Text)]
     pub target: String,
     /// More detail of the change.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[diesel(deserialize_as = MaybeText)]
     pub detail: Option<String>,
     /// The number of messages that were changed.
     pub messages: u64,

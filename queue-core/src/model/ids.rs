@@ -4,16 +4,27 @@ use std::fmt;
 use std::str::FromStr;
 
 use chrono::{DateTime, Utc};
+use diesel::deserialize::{self, FromSql, FromSqlRow};
+use diesel::expression::AsExpression;
+use diesel::mysql::{Mysql, MysqlValue};
+use diesel::serialize::{self, Output, ToSql};
+use diesel::sql_types::{BigInt, Binary, Integer, Unsigned};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::column::stored_as;
+
 macro_rules! number {
-    ($(#[$doc:meta])* $name:ident($inner:ty)) => {
+    ($(#[$doc:meta])* $name:ident($inner:ty) as $Sql:ty) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[derive(AsExpression, FromSqlRow)]
+        #[diesel(sql_type = $Sql)]
         #[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
         #[serde(transparent)]
         pub struct $name(pub $inner);
+
+        stored_as!($name: $inner as $Sql);
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -24,37 +35,41 @@ macro_rules! number {
 }
 
 number! {
+    /// A topic's number in the database.
+    TopicId(u32) as Unsigned<Integer>
+}
+number! {
     /// The row's auto-increment id: the order of insertion within a topic and priority.
-    RowId(u64)
+    RowId(u64) as Unsigned<BigInt>
 }
 number! {
     /// A worker's registration; never reused.
-    WorkerId(u64)
+    WorkerId(u64) as Unsigned<BigInt>
 }
 number! {
     /// The worker's own claim counter; `(WorkerId, ClaimNo)` is the fence and is never reused.
-    ClaimNo(u64)
+    ClaimNo(u64) as Unsigned<BigInt>
 }
 number! {
     /// A server connection, as shown by `CONNECTION_ID()` and the process list.
-    ConnId(u64)
+    ConnId(u64) as Unsigned<BigInt>
 }
 number! {
     /// How often the message has been claimed; together with the message id, the token that a
     /// handler passes on.
-    DeliveryNo(u32)
+    DeliveryNo(u32) as Unsigned<Integer>
 }
 number! {
     /// A partition of a stream, from 0.
-    PartitionNo(u32)
+    PartitionNo(u32) as Unsigned<Integer>
 }
 number! {
     /// A message's place within its partition: dense, from 0, in the order of commits.
-    Offset(u64)
+    Offset(u64) as Unsigned<BigInt>
 }
 number! {
     /// The row of a claimed range.
-    RangeId(u64)
+    RangeId(u64) as Unsigned<BigInt>
 }
 
 /// A message's position in its stream.
@@ -68,10 +83,36 @@ pub struct Position {
 }
 
 /// The message id: a UUIDv7 made by the producer before the first send.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    AsExpression,
+    FromSqlRow,
+)]
+#[diesel(sql_type = Binary)]
 #[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct MsgId(pub Uuid);
+
+impl FromSql<Binary, Mysql> for MsgId {
+    fn from_sql(value: MysqlValue<'_>) -> deserialize::Result<Self> {
+        Ok(Self(Uuid::from_slice(value.as_bytes())?))
+    }
+}
+
+impl ToSql<Binary, Mysql> for MsgId {
+    fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Mysql>) -> serialize::Result {
+        ToSql::<Binary, Mysql>::to_sql(self.as_bytes(), out)
+    }
+}
 
 impl MsgId {
     /// A new id; ids made later sort later.

@@ -4,8 +4,12 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use diesel::deserialize::FromSqlRow;
+use diesel::expression::AsExpression;
+use diesel::sql_types::Binary;
 use serde::{Deserialize, Serialize};
 
+use super::column::stored_as_text;
 use crate::model::{Error, Result};
 
 /// The longest name, in bytes.
@@ -23,11 +27,14 @@ macro_rules! name_type {
         $(#[$meta])*
         #[derive(
             Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord,
-            serde::Serialize, serde::Deserialize,
+            serde::Serialize, serde::Deserialize, AsExpression, FromSqlRow,
         )]
+        #[diesel(sql_type = Binary)]
         #[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
         #[serde(try_from = "String", into = "String")]
         pub struct $Name(String);
+
+        stored_as_text!($Name);
 
         impl $Name {
             /// Checks and creates a name.
@@ -94,7 +101,20 @@ name_type! {
 
 /// A topic's name: 1 to 64 of `A-Z a-z 0-9 . _ -`, compared byte for byte. A group's name is its
 /// stream's name, `@` and its own: `orders@billing`. Cheap to clone: every delivery carries one.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Debug,
+    Clone,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    AsExpression,
+    FromSqlRow,
+)]
+#[diesel(sql_type = Binary)]
 #[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 #[cfg_attr(
     feature = "json-schema",
@@ -102,6 +122,8 @@ name_type! {
 )]
 #[serde(try_from = "String", into = "String")]
 pub struct TopicName(Arc<str>);
+
+stored_as_text!(TopicName);
 
 impl TopicName {
     /// Checks and creates a name.

@@ -191,7 +191,7 @@ impl NewMessage {
         }
         if self.expires_before_it_is_ready() {
             let reason =
-                "it is not after the moment of delivery, so nobody would handle the message";
+                "it is not after the moment of delivery, so no handler would get the message";
             return Err(Error::InvalidTime { what: "The expiry", reason });
         }
         self.unique.iter().try_for_each(|unique| unique.check(self.deliver))?;

@@ -6,14 +6,8 @@ use serde_json::Value;
 
 use crate::model::{
     Access, Backlog, Broadcast, ClosedBy, Error, Group, HeaderFilter, Limits, Place, Result,
-    RetryPolicy, Sampling, TopicName, WhenFull,
+    RetryPolicy, Sampling, TopicId, TopicName, WhenFull,
 };
-
-/// A topic's number in the database.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
-#[serde(transparent)]
-pub struct TopicId(pub u32);
 
 /// What happens to a message's row once it is handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,9 +2,13 @@
 
 use std::time::Duration;
 
-use super::{Statement, execute, execute_surely, first_inserted, load, load_surely};
-use crate::connection::{Connection, row};
-use crate::model::{Action, Actor, AuditDenied, AuditNo, Change, Entry, Error, Fault, Result, cut};
+use diesel::prelude::*;
+
+use super::{Statement, execute, execute_surely, first_inserted, load, load_surely, select};
+use crate::connection::Connection;
+use crate::model::{Action, AuditDenied, AuditNo, Change, Entry, Error, Fault, Result, cut};
+use crate::schema::functions::now;
+use crate::schema::queue_audit::dsl;
 
 /// The most bytes that each column takes; longer text is cut.
 const ACTOR: usize = 255;
@@ -13,15 +17,14 @@ const DETAIL: usize = 1024;
 
 /// PRIMARY: writes an entry, in the transaction that makes the change.
 pub async fn record(conn: &mut impl Connection, change: &Change) -> Result<AuditNo> {
-    let statement = Statement::new(
-        "INSERT INTO queue_audit (at, actor, origin, action, target, detail) \
-         VALUES (UTC_TIMESTAMP(6), ?, ?, ?, ?, ?)",
-    )
-    .bytes(cut(&change.actor.name, ACTOR).as_bytes())
-    .bytes(cut(&change.actor.origin, ACTOR).as_bytes())
-    .bytes(change.action.word().as_bytes())
-    .bytes(cut(&change.target, TARGET).as_bytes())
-    .maybe_bytes(change.detail.as_deref().map(|detail| cut(detail, DETAIL).as_bytes()));
+    let statement = diesel::insert_into(dsl::queue_audit).values((
+        dsl::at.eq(now()),
+        dsl::actor.eq(cut(&change.actor.name, ACTOR).as_bytes()),
+        dsl::origin.eq(cut(&change.actor.origin, ACTOR).as_bytes()),
+        dsl::action.eq(change.action.word().as_bytes()),
+        dsl::target.eq(cut(&change.target, TARGET).as_bytes()),
+        dsl::detail.eq(change.detail.as_deref().map(|detail| cut(detail, DETAIL).as_bytes())),
+    ));
     execute(conn, "write the audit", statement).await.map_err(or_denied)?;
     first_inserted(conn, "write the audit").await.map(AuditNo)
 }
@@ -47,9 +50,8 @@ pub async fn has_since(
 
 /// PRIMARY: adds to an entry the number of messages that a transaction has changed.
 pub async fn add(conn: &mut impl Connection, entry: AuditNo, messages: usize) -> Result<()> {
-    let statement = Statement::new("UPDATE queue_audit SET messages = messages + ? WHERE id = ?")
-        .number(messages as u64)
-        .number(entry.0);
+    let statement = diesel::update(dsl::queue_audit.find(entry))
+        .set(dsl::messages.eq(dsl::messages + messages as u64));
     execute_surely(conn, "write the audit", statement).await.map(|_| ()).map_err(or_denied)
 }
 
@@ -85,14 +87,18 @@ pub async fn latest(
     before: Option<AuditNo>,
     limit: u32,
 ) -> Result<Vec<Entry>> {
-    let statement = Statement::new(
-        "SELECT id, at, actor, origin, action, target, detail, messages FROM queue_audit \
-         WHERE id < ? ORDER BY id DESC LIMIT ?",
-    )
-    .number(before.map_or(u64::MAX, |entry| entry.0))
-    .number(limit);
-    load(conn, "read the audit", statement).await
+    let query = dsl::queue_audit
+        .filter(dsl::id.lt(before.unwrap_or(AuditNo(u64::MAX))))
+        .order(dsl::id.desc())
+        .limit(limit.into())
+        .select((
+            dsl::id,
+            dsl::at,
+            (dsl::actor, dsl::origin),
+            dsl::action,
+            dsl::target,
+            dsl::detail,
+            dsl::messages,
+        ));
+    select(conn, "read the audit", query).await
 }
-
-row! { Entry { no, at, actor, action, target, detail, messages } }
-row! { Actor { name, origin } }

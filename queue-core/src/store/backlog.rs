@@ -1,9 +1,13 @@
 //! Measures piece by piece how much a topic with a limit holds: no statement here reads more rows
 //! than its caller allows.
 
-use super::{Statement, execute_surely, load};
+use diesel::prelude::*;
+
+use super::{Statement, execute_surely, load, select};
 use crate::connection::{Connection, row};
 use crate::model::{Backlog, Priority, Result, RowId, Topic, TopicId};
+use crate::schema::functions::now;
+use crate::schema::queue_topic;
 
 /// A priority of a topic that holds messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,21 +127,18 @@ pub async fn sizes(
 /// has locked the topic's row: the sweeper does not wait for it, it has more to do.
 pub async fn publish(conn: &mut impl Connection, topic: &Topic, backlog: Backlog) -> Result<bool> {
     const OPERATION: &str = "write down a backlog";
-    let statement =
-        Statement::new("SELECT id AS _id FROM queue_topic WHERE id = ? FOR UPDATE SKIP LOCKED")
-            .number(topic.id.0);
-    let locked: Vec<TopicId> = load(conn, OPERATION, statement).await?;
+    let query = queue_topic::table.find(topic.id);
+    let lock = query.select(queue_topic::id).for_update().skip_locked();
+    let locked: Vec<TopicId> = select(conn, OPERATION, lock).await?;
     if locked.is_empty() {
         return Ok(false);
     }
-    let statement = Statement::new(
-        "UPDATE queue_topic SET backlog_depth = ?, backlog_bytes = ?, backlog_full = ?, \
-         backlog_at = UTC_TIMESTAMP(6) WHERE id = ?",
-    )
-    .number(backlog.depth)
-    .maybe_number(backlog.bytes)
-    .number(u64::from(backlog.full))
-    .number(topic.id.0);
+    let statement = diesel::update(query).set((
+        queue_topic::backlog_depth.eq(backlog.depth),
+        queue_topic::backlog_bytes.eq(backlog.bytes),
+        queue_topic::backlog_full.eq(backlog.full),
+        queue_topic::backlog_at.eq(now().nullable()),
+    ));
     execute_surely(conn, OPERATION, statement).await?;
     Ok(true)
 }

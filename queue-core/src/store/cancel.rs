@@ -2,10 +2,15 @@
 
 use std::time::Duration;
 
+use diesel::dsl::DuplicatedKeys;
+use diesel::prelude::*;
+
 use super::claim::Fence;
-use super::{Statement, execute, execute_surely, load, load_surely};
+use super::{Statement, execute, execute_surely, load, select_surely};
 use crate::connection::{Connection, row};
 use crate::model::{DeliveryNo, MsgId, Priority, Result, RowId, TopicId, WorkerId};
+use crate::schema::functions::now;
+use crate::schema::queue_cancellation::dsl;
 
 /// For how long a request to a worker stands. A caller that waits renews it in time; a request
 /// whose caller has gone must not discard the message hours later.
@@ -72,13 +77,12 @@ pub async fn ask(
     row: RowId,
     taken_from: Option<WorkerId>,
 ) -> Result<()> {
-    let statement = Statement::new(
-        "INSERT INTO queue_cancellation (row_id, requested_at, worker_id) \
-         VALUES (?, UTC_TIMESTAMP(6), ?) \
-         ON DUPLICATE KEY UPDATE requested_at = UTC_TIMESTAMP(6), worker_id = VALUES(worker_id)",
-    )
-    .number(row.0)
-    .number(taken_from.map_or(0, |worker| worker.0));
+    let request = (dsl::requested_at.eq(now()), dsl::worker_id.eq(taken_from.unwrap_or(NO_WORKER)));
+    let statement = diesel::insert_into(dsl::queue_cancellation)
+        .values((dsl::row_id.eq(row), request.clone()))
+        .on_conflict(DuplicatedKeys)
+        .do_update()
+        .set(request);
     execute(conn, "cancel: ask the worker", statement).await?;
     Ok(())
 }
@@ -90,33 +94,33 @@ pub async fn taken_away(conn: &mut impl Connection, worker: WorkerId) -> Result<
     ask(conn, RowId(NO_ROW | worker.0), Some(worker)).await
 }
 
+/// The worker of a request whose message was not taken away.
+const NO_WORKER: WorkerId = WorkerId(0);
+
 /// Above every row number: with a worker's number it stands for what that worker has lost.
 const NO_ROW: u64 = 1 << 62;
 
 /// PRIMARY: returns whether the message was taken away from its worker.
 pub async fn was_taken(conn: &mut impl Connection, row: RowId) -> Result<bool> {
-    let statement =
-        Statement::new("SELECT row_id FROM queue_cancellation WHERE row_id = ? AND worker_id <> 0")
-            .number(row.0);
-    let rows: Vec<RowId> = load_surely(conn, "cancel: look who has taken it", statement).await?;
+    let query =
+        dsl::queue_cancellation.find(row).filter(dsl::worker_id.ne(NO_WORKER)).select(dsl::row_id);
+    let rows: Vec<RowId> = select_surely(conn, "cancel: look who has taken it", query).await?;
     Ok(!rows.is_empty())
 }
 
 /// PRIMARY: withdraws a request, unless the message was taken away in the meantime: then the
 /// handler that was running still has to stop.
 pub async fn ask_no_more(conn: &mut impl Connection, row: RowId) -> Result<()> {
-    let statement =
-        Statement::new("DELETE FROM queue_cancellation WHERE row_id = ? AND worker_id = 0")
-            .number(row.0);
+    let request = dsl::queue_cancellation.find(row).filter(dsl::worker_id.eq(NO_WORKER));
+    let statement = diesel::delete(request);
     execute_surely(conn, "cancel: ask no more", statement).await?;
     Ok(())
 }
 
 /// PRIMARY, all of a few rows: counts the messages that were recently taken away from the worker.
 pub async fn taken_from(conn: &mut impl Connection, worker: WorkerId) -> Result<usize> {
-    let statement = Statement::new("SELECT row_id FROM queue_cancellation WHERE worker_id = ?")
-        .number(worker.0);
-    let rows: Vec<RowId> = load_surely(conn, "rescue: count what was cancelled", statement).await?;
+    let query = dsl::queue_cancellation.filter(dsl::worker_id.eq(worker)).select(dsl::row_id);
+    let rows: Vec<RowId> = select_surely(conn, "rescue: count what was cancelled", query).await?;
     Ok(rows.len())
 }
 

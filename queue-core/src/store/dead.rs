@@ -6,14 +6,16 @@ mod prune;
 pub use self::prune::{kept_for, prune};
 
 use chrono::{DateTime, NaiveDateTime, Utc};
+use diesel::prelude::*;
 use serde::Serialize;
 
 use super::moment::{LATEST, MOMENT, micros};
 use super::moves::equal;
 use super::row_set::{KEYS, RowSet};
-use super::{Statement, execute, execute_surely, first_inserted, load};
+use super::{Statement, execute, execute_surely, first_inserted, load, select};
 use crate::connection::{Connection, row};
 use crate::model::{DeadCause, FailedRun, Headers, MsgId, Priority, Result, RowId, TopicId};
+use crate::schema::queue_dead;
 
 /// The most dead letters that one statement reads, wanted or not, so that no statement takes long
 /// however many there are.
@@ -154,9 +156,9 @@ pub async fn body(
     topic: TopicId,
     row: RowId,
 ) -> Result<Option<Vec<u8>>> {
-    let statement =
-        Statement::new("SELECT body FROM queue_dead WHERE id = ? AND topic_id = ?").number(row.0);
-    let rows: Vec<Vec<u8>> = load(conn, "read a dead letter", statement.number(topic.0)).await?;
+    let query =
+        queue_dead::table.find(row).filter(queue_dead::topic_id.eq(topic)).select(queue_dead::body);
+    let rows: Vec<Vec<u8>> = select(conn, "read a dead letter", query).await?;
     Ok(rows.into_iter().next())
 }
 
@@ -166,9 +168,11 @@ pub async fn history(
     topic: TopicId,
     row: RowId,
 ) -> Result<Vec<FailedRun>> {
-    let statement = Statement::new("SELECT history FROM queue_dead WHERE id = ? AND topic_id = ?");
-    let statement = statement.number(row.0).number(topic.0);
-    let rows: Vec<Option<Vec<u8>>> = load(conn, "read a dead letter's history", statement).await?;
+    let query = queue_dead::table
+        .find(row)
+        .filter(queue_dead::topic_id.eq(topic))
+        .select(queue_dead::history);
+    let rows: Vec<Option<Vec<u8>>> = select(conn, "read a dead letter's history", query).await?;
     let history = rows.into_iter().flatten().next().unwrap_or_default();
     Ok(FailedRun::from_stored(&history))
 }
@@ -177,7 +181,7 @@ pub async fn history(
 pub const ERRORS_OF: u32 = 5000;
 
 /// How many bytes of an error distinguish it from others.
-const TOLD_APART_BY: u32 = 200;
+const DISTINGUISHING_BYTES: u32 = 200;
 
 /// Dead letters that share an error.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -201,7 +205,7 @@ pub async fn errors(
 ) -> Result<Vec<DeadError>> {
     let statement = Statement::new(format!(
         "SELECT cause, error, COUNT(*) AS letters, MAX(died_at) AS last_at FROM (\
-         SELECT cause, LEFT(COALESCE(last_error, ''), {TOLD_APART_BY}) AS error, died_at \
+         SELECT cause, LEFT(COALESCE(last_error, ''), {DISTINGUISHING_BYTES}) AS error, died_at \
          FROM queue_dead FORCE INDEX (queue_dead_topic) WHERE topic_id = ? \
          ORDER BY topic_id DESC, died_at DESC LIMIT {ERRORS_OF}) d \
          GROUP BY cause, error ORDER BY letters DESC, last_at DESC LIMIT ?"

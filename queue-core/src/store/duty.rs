@@ -1,11 +1,19 @@
 //! Duties: which session performs them, and the report of each last run.
 
 use chrono::{DateTime, Utc};
+use diesel::deserialize::{self, FromSql, FromSqlRow};
+use diesel::dsl::DuplicatedKeys;
+use diesel::mysql::{Mysql, MysqlValue};
+use diesel::prelude::*;
+use diesel::sql_types::Binary;
 
 use super::installation::Office;
-use super::{Statement, execute, load};
-use crate::connection::{Connection, row};
+use super::{Statement, execute, load, select};
+use crate::connection::Connection;
+use crate::model::column::{Text, Time};
 use crate::model::{ConnId, Result};
+use crate::schema::functions::{connection_id, now};
+use crate::schema::queue_duty::{self, dsl};
 
 /// PRIMARY of the installation: tries to take the office without waiting; returns true when this
 /// session holds its lock.
@@ -30,20 +38,26 @@ pub async fn is_held(conn: &mut impl Connection, office: Office) -> Result<bool>
 }
 
 /// The last run of a duty.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, Queryable, Selectable)]
+#[diesel(table_name = queue_duty)]
 #[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 pub struct DutyStatus {
     /// The duty.
+    #[diesel(deserialize_as = Text)]
     pub name: String,
     /// The process that performed it.
+    #[diesel(deserialize_as = Text)]
     pub holder: String,
     /// Its connection.
+    #[diesel(column_name = conn_id)]
     pub conn: ConnId,
     /// How often it has run since it was first recorded.
     pub runs: u64,
     /// When it ran last, server time.
+    #[diesel(deserialize_as = Time)]
     pub ran_at: DateTime<Utc>,
     /// What it reported, as JSON.
+    #[diesel(deserialize_as = Report)]
     pub report: serde_json::Value,
 }
 
@@ -54,32 +68,39 @@ pub async fn record(
     holder: &str,
     report: &[u8],
 ) -> Result<()> {
-    let statement = Statement::new(
-        "INSERT INTO queue_duty (name, conn_id, holder, runs, ran_at, report) \
-         VALUES (?, CONNECTION_ID(), ?, 1, UTC_TIMESTAMP(6), ?) \
-         ON DUPLICATE KEY UPDATE conn_id = CONNECTION_ID(), holder = ?, runs = runs + 1, \
-         ran_at = UTC_TIMESTAMP(6), report = ?",
-    )
-    .bytes(name.as_bytes())
-    .bytes(holder.as_bytes())
-    .bytes(report)
-    .bytes(holder.as_bytes())
-    .bytes(report);
+    let row = (
+        dsl::conn_id.eq(connection_id()),
+        dsl::holder.eq(holder.as_bytes()),
+        dsl::ran_at.eq(now()),
+        dsl::report.eq(report),
+    );
+    let statement = diesel::insert_into(dsl::queue_duty)
+        .values((dsl::name.eq(name.as_bytes()), dsl::runs.eq(1_u64), row.clone()))
+        .on_conflict(DuplicatedKeys)
+        .do_update()
+        .set((row, dsl::runs.eq(dsl::runs + 1_u64)));
     execute(conn, "record the duty", statement).await?;
     Ok(())
 }
 
 /// PRIMARY (name): reads the last run of every duty.
 pub async fn all(conn: &mut impl Connection) -> Result<Vec<DutyStatus>> {
-    let statement = Statement::new(
-        "SELECT name, holder, conn_id, runs, ran_at, report FROM queue_duty ORDER BY name",
-    );
-    load(conn, "read the duties", statement).await
+    let query = dsl::queue_duty.select(DutyStatus::as_select()).order(dsl::name);
+    select(conn, "read the duties", query).await
 }
 
-row! { DutyStatus { name, holder, conn, runs, ran_at, report: json } }
+/// A report; anything that is not JSON counts as null.
+#[derive(Debug, FromSqlRow)]
+pub struct Report(serde_json::Value);
 
-/// Parses a report; anything that is not JSON counts as null.
-fn json(report: Vec<u8>) -> serde_json::Value {
-    serde_json::from_slice(&report).unwrap_or(serde_json::Value::Null)
+impl FromSql<Binary, Mysql> for Report {
+    fn from_sql(value: MysqlValue<'_>) -> deserialize::Result<Self> {
+        Ok(Self(serde_json::from_slice(value.as_bytes()).unwrap_or(serde_json::Value::Null)))
+    }
+}
+
+impl From<Report> for serde_json::Value {
+    fn from(report: Report) -> Self {
+        report.0
+    }
 }

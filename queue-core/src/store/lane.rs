@@ -6,11 +6,18 @@
 //! of a batch advances its lane in the same statement: `claim_no` is the sequence number of the
 //! last batch that was committed, `msg_id` the lane's name, `enqueued_at` when it was last used.
 
+use diesel::dsl::auto_type;
+use diesel::prelude::*;
 use uuid::Uuid;
 
-use super::{Statement, execute, execute_surely, first_inserted, load};
+use super::{execute, execute_surely, first_inserted, select};
 use crate::connection::Connection;
-use crate::model::{Result, RowId};
+use crate::model::{ClaimNo, Result, RowId, TopicId};
+use crate::schema::functions::now;
+use crate::schema::queue_message::dsl;
+
+/// The number under which lanes stand in the hot table.
+const NO_TOPIC: TopicId = TopicId(0);
 
 /// A producer's lane, with one batch in flight at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -68,12 +75,14 @@ pub(super) const ADVANCE: &str = " ON DUPLICATE KEY UPDATE claim_no = \
 /// PRIMARY: opens a lane at sequence 0.
 pub async fn open(conn: &mut impl Connection, kind: LaneKind, name: Uuid) -> Result<LaneId> {
     const OPERATION: &str = "open the lane";
-    let statement = Statement::new(
-        "INSERT INTO queue_message (topic_id, priority, claim_no, msg_id, enqueued_at, body) \
-         VALUES (0, ?, 0, ?, UTC_TIMESTAMP(6), '')",
-    )
-    .number(kind.priority())
-    .bytes(name.as_bytes().to_vec());
+    let statement = diesel::insert_into(dsl::queue_message).values((
+        dsl::topic_id.eq(NO_TOPIC),
+        dsl::priority.eq(kind.priority()),
+        dsl::claim_no.eq(ClaimNo(0)),
+        dsl::msg_id.eq(&name.as_bytes()[..]),
+        dsl::enqueued_at.eq(now()),
+        dsl::body.eq(&b""[..]),
+    ));
     execute(conn, OPERATION, statement).await?;
     let row = RowId(first_inserted(conn, OPERATION).await?);
     Ok(LaneId { row, name, kind })
@@ -81,11 +90,8 @@ pub async fn open(conn: &mut impl Connection, kind: LaneKind, name: Uuid) -> Res
 
 /// PRIMARY: reads the sequence number at which the lane stands.
 pub async fn seq(conn: &mut impl Connection, lane: LaneId) -> Result<Option<u64>> {
-    let statement = Statement::new(
-        "SELECT claim_no FROM queue_message \
-         WHERE topic_id = 0 AND priority = ? AND id = ? AND msg_id = ?",
-    );
-    let rows: Vec<u64> = load(conn, "read the lane", of(lane, statement)).await?;
+    let query = row_of(lane).select(dsl::claim_no);
+    let rows: Vec<u64> = select(conn, "read the lane", query).await?;
     Ok(rows.first().copied())
 }
 
@@ -97,11 +103,9 @@ pub async fn seq(conn: &mut impl Connection, lane: LaneId) -> Result<Option<u64>
 /// # Errors
 /// A database failure; the caller may ask again.
 pub async fn fence(conn: &mut impl Connection, lane: LaneId, before: u64) -> Result<Fenced> {
-    let statement = Statement::new(
-        "UPDATE queue_message SET claim_no = claim_no + 2, enqueued_at = UTC_TIMESTAMP(6) \
-         WHERE topic_id = 0 AND priority = ? AND id = ? AND msg_id = ? AND claim_no = ?",
-    );
-    execute_surely(conn, "fence the lane", of(lane, statement).number(before)).await?;
+    let statement = diesel::update(row_of(lane).filter(dsl::claim_no.eq(ClaimNo(before))))
+        .set((dsl::claim_no.eq(dsl::claim_no + 2_u64), dsl::enqueued_at.eq(now())));
+    execute_surely(conn, "fence the lane", statement).await?;
     Ok(match seq(conn, lane).await? {
         Some(seq) if seq == before + 1 => Fenced::Stored,
         Some(seq) if seq == before + 2 => Fenced::NotStored,
@@ -111,14 +115,14 @@ pub async fn fence(conn: &mut impl Connection, lane: LaneId, before: u64) -> Res
 
 /// PRIMARY: closes a lane that never had a batch in doubt.
 pub async fn close(conn: &mut impl Connection, lane: LaneId) -> Result<()> {
-    let statement = Statement::new(
-        "DELETE FROM queue_message WHERE topic_id = 0 AND priority = ? AND id = ? AND msg_id = ?",
-    );
-    execute_surely(conn, "close the lane", of(lane, statement)).await?;
+    execute_surely(conn, "close the lane", diesel::delete(row_of(lane))).await?;
     Ok(())
 }
 
-fn of(lane: LaneId, statement: Statement<'static>) -> Statement<'static> {
-    let statement = statement.number(lane.kind.priority()).number(lane.row.0);
-    statement.bytes(lane.name.as_bytes().to_vec())
+/// The lane's row.
+#[auto_type]
+fn row_of(lane: LaneId) -> _ {
+    let key: (TopicId, u8, RowId) = (NO_TOPIC, lane.kind.priority(), lane.row);
+    let name: Vec<u8> = lane.name.as_bytes().to_vec();
+    dsl::queue_message.find(key).filter(dsl::msg_id.eq(name))
 }

@@ -8,11 +8,16 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use diesel::dsl::DuplicatedKeys;
+use diesel::prelude::*;
+
 use super::claim::{Fence, Place};
 use super::row_set::{KEYS, RowSet};
-use super::{Statement, execute, execute_surely, load, load_surely};
+use super::{Statement, execute, execute_surely, load, load_surely, select};
 use crate::connection::{Connection, row};
 use crate::model::{Priority, Result, RowId, TopicId};
+use crate::schema::functions::now;
+use crate::schema::{queue_limit, queue_slot};
 
 /// A message that was claimed under a limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,10 +46,8 @@ row! { Candidate { place, key } }
 /// PRIMARY: waits for the topic's gate and locks it until the transaction ends; returns false if
 /// there is none, because no claim has passed it yet.
 pub async fn lock(conn: &mut impl Connection, topic: TopicId) -> Result<bool> {
-    let statement =
-        Statement::new("SELECT topic_id FROM queue_limit WHERE topic_id = ? FOR UPDATE")
-            .number(topic.0);
-    let rows: Vec<TopicId> = load(conn, "claim: lock the gate", statement).await?;
+    let query = queue_limit::table.find(topic).select(queue_limit::topic_id).for_update();
+    let rows: Vec<TopicId> = select(conn, "claim: lock the gate", query).await?;
     Ok(rows.contains(&topic))
 }
 
@@ -63,11 +66,11 @@ pub async fn lead(conn: &mut impl Connection, topic: TopicId) -> Result<Duration
 
 /// PRIMARY: creates the topic's gate, unless another session has just created it.
 pub async fn make(conn: &mut impl Connection, topic: TopicId) -> Result<()> {
-    let statement = Statement::new(
-        "INSERT INTO queue_limit (topic_id, spent_until) VALUES (?, UTC_TIMESTAMP(6)) \
-         ON DUPLICATE KEY UPDATE topic_id = topic_id",
-    )
-    .number(topic.0);
+    let statement = diesel::insert_into(queue_limit::table)
+        .values((queue_limit::topic_id.eq(topic), queue_limit::spent_until.eq(now())))
+        .on_conflict(DuplicatedKeys)
+        .do_update()
+        .set(queue_limit::topic_id.eq(queue_limit::topic_id));
     execute(conn, "claim: make the gate", statement).await?;
     Ok(())
 }
@@ -190,9 +193,9 @@ pub async fn suspect(conn: &mut impl Connection, topic: TopicId) -> Result<Optio
 
 /// PRIMARY of both tables: forgets the gate and the slots of a topic that is being deleted.
 pub async fn delete(conn: &mut impl Connection, topic: TopicId) -> Result<()> {
-    let slots = Statement::new("DELETE FROM queue_slot WHERE topic_id = ?").number(topic.0);
+    let slots = diesel::delete(queue_slot::table.filter(queue_slot::topic_id.eq(topic)));
     execute_surely(conn, "delete the topic's slots", slots).await?;
-    let gate = Statement::new("DELETE FROM queue_limit WHERE topic_id = ?").number(topic.0);
+    let gate = diesel::delete(queue_limit::table.find(topic));
     execute_surely(conn, "delete the topic's gate", gate).await?;
     Ok(())
 }

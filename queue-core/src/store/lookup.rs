@@ -5,14 +5,16 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use chrono::{DateTime, NaiveDateTime, Utc};
+use diesel::prelude::*;
 
 use super::enqueue::is_kept;
 use super::moment::{LATEST, MOMENT, micros};
 use super::row_set::{LIST_LIMIT, placeholders};
 use super::scheduled::Due;
-use super::{Statement, execute, execute_surely, load};
+use super::{Statement, execute, execute_surely, load, select};
 use crate::connection::{Connection, row};
 use crate::model::{Moment, MsgId, NewMessage, Result, RowId, TopicId};
+use crate::schema::{queue_lookup, queue_topic};
 
 /// Where the preceding statement put the messages of a lookup's rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,13 +67,10 @@ pub async fn replace(
     replaced: MsgId,
     by: &NewMessage,
 ) -> Result<()> {
-    let statement = Statement::new(
-        "UPDATE queue_lookup SET biz_id = ?, ordering_key = ? WHERE topic_id = ? AND msg_id = ?",
-    )
-    .maybe_bytes(by.biz_id.clone())
-    .maybe_bytes(by.key.clone())
-    .number(topic.0)
-    .bytes(replaced.as_bytes().to_vec());
+    let statement = diesel::update(queue_lookup::table.find((topic, replaced))).set((
+        queue_lookup::biz_id.eq(by.biz_id.as_deref()),
+        queue_lookup::ordering_key.eq(by.key.as_deref()),
+    ));
     execute_surely(conn, "enqueue: replace in the lookup", statement).await?;
     Ok(())
 }
@@ -123,11 +122,8 @@ pub async fn follow_promoted(conn: &mut impl Connection, first: RowId, due: &[Du
 
 /// PRIMARY of the topics: returns whether the topic's messages are entered into the lookup.
 pub async fn is_kept_for(conn: &mut impl Connection, topic: TopicId) -> Result<bool> {
-    let statement = Statement::new(
-        "SELECT searchable_ms IS NOT NULL AS searchable FROM queue_topic WHERE id = ?",
-    )
-    .number(topic.0);
-    let rows: Vec<bool> = load(conn, "read whether the topic is searchable", statement).await?;
+    let query = queue_topic::table.find(topic).select(queue_topic::searchable_ms.is_not_null());
+    let rows: Vec<bool> = select(conn, "read whether the topic is searchable", query).await?;
     Ok(rows.first() == Some(&true))
 }
 

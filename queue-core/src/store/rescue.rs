@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
+use diesel::prelude::*;
+
 use super::claim::{Claim, Fence};
 use super::moves::WITH_FAILED_RUN;
 use super::settle::ClaimedRows;
-use super::{Statement, load};
+use super::{Statement, load, select};
 use crate::connection::{Connection, row};
 use crate::model::trace::Traced;
 use crate::model::{FailedRun, Priority, Result, RowId};
+use crate::schema::queue_topic;
 
 /// Crashes that a message may share with others before it is claimed alone.
 ///
@@ -207,8 +210,7 @@ pub async fn free(
 
 /// PRIMARY of the topics: reads after how many lone crashes the topic dead-letters a message.
 pub async fn max_crashes(conn: &mut impl Connection, claim: &Claim) -> Result<u32> {
-    let statement =
-        Statement::new("SELECT max_crashes FROM queue_topic WHERE id = ?").number(claim.topic.0);
-    let rows: Vec<u32> = load(conn, "rescue: read the topic", statement).await?;
+    let query = queue_topic::table.find(claim.topic).select(queue_topic::max_crashes);
+    let rows: Vec<u32> = select(conn, "rescue: read the topic", query).await?;
     Ok(rows.first().copied().unwrap_or(u32::MAX))
 }

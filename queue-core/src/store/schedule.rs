@@ -5,13 +5,24 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
+use diesel::dsl::{AsSelect, auto_type, case_when};
+use diesel::expression::SqlLiteral;
+use diesel::mysql::Mysql;
+use diesel::mysql::sql_types::Datetime;
+use diesel::prelude::*;
+use diesel::sql_types::Bool;
+
 use super::moment::{MOMENT, micros};
 use super::moves::equal;
-use super::{Statement, execute, execute_surely, load};
-use crate::connection::{Connection, row};
+use super::{Statement, execute, execute_surely, load, select};
+use crate::connection::Connection;
+use crate::model::column::{Text, Time};
 use crate::model::{
     Error, Headers, Priority, Recurrence, Result, Schedule, ScheduleName, TopicId, TopicName,
 };
+use crate::schema::functions::now;
+use crate::schema::queue_schedule::{self, dsl};
+use crate::schema::queue_topic;
 
 /// A schedule and its state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -78,43 +89,47 @@ pub async fn put(
     Ok(())
 }
 
+#[derive(Queryable)]
 struct ScheduleRow {
-    name: String,
-    topic: String,
-    cron: String,
-    time_zone: String,
-    missed: String,
+    schedule: Columns,
+    topic: Option<TopicName>,
+    now: Time,
+}
+
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = queue_schedule)]
+struct Columns {
+    name: ScheduleName,
+    cron: Text,
+    time_zone: Text,
+    missed: Text,
     paused: bool,
-    next_at: Option<DateTime<Utc>>,
-    last_at: Option<DateTime<Utc>>,
+    next_at: Option<Time>,
+    last_at: Option<Time>,
     ticks: u64,
-    priority: Priority,
-    key: Option<Vec<u8>>,
-    headers: Headers,
+    priority: u8,
+    ordering_key: Option<Vec<u8>>,
+    headers: Option<Vec<u8>>,
     body: Vec<u8>,
-    now: DateTime<Utc>,
 }
 
-row! {
-    ScheduleRow {
-        name, topic, cron, time_zone, missed, paused, next_at, last_at, ticks, priority, key,
-        headers, body, now,
-    }
+/// Selects schedules as [`ScheduleRow`]s. Reads the topic's name by a subquery: a join would lock
+/// the topic too.
+#[auto_type]
+fn schedules() -> _ {
+    let columns: AsSelect<Columns, Mysql> = Columns::as_select();
+    let topic = queue_topic::table.find(queue_schedule::topic_id).select(queue_topic::name);
+    let clock: SqlLiteral<Datetime> = now();
+    queue_schedule::table.select((columns, topic.single_value(), clock))
 }
-
-/// Reads the topic's name by a subquery: a join would lock the topic too.
-const SELECT: &str = "SELECT name, \
-     COALESCE((SELECT t.name FROM queue_topic t WHERE t.id = topic_id), '') AS topic, cron, \
-     time_zone, missed, paused, next_at, last_at, ticks, priority, ordering_key, headers, body, \
-     UTC_TIMESTAMP(6) AS now FROM queue_schedule ";
 
 /// PRIMARY (name): reads every schedule, by name.
 ///
 /// # Errors
 /// A row that cannot be read.
 pub async fn all(conn: &mut impl Connection) -> Result<Vec<Standing>> {
-    let statement = Statement::new(SELECT).sql("ORDER BY name");
-    let rows: Vec<ScheduleRow> = load(conn, "list the schedules", statement).await?;
+    let query = schedules().order(dsl::name);
+    let rows: Vec<ScheduleRow> = select(conn, "list the schedules", query).await?;
     rows.into_iter().map(ScheduleRow::into_standing).collect()
 }
 
@@ -123,9 +138,8 @@ pub async fn all(conn: &mut impl Connection) -> Result<Vec<Standing>> {
 /// # Errors
 /// A row that cannot be read.
 pub async fn lock(conn: &mut impl Connection, name: &ScheduleName) -> Result<Option<Standing>> {
-    let statement =
-        Statement::new(SELECT).sql("WHERE name = ? FOR UPDATE").bytes(name.as_str().as_bytes());
-    let rows: Vec<ScheduleRow> = load(conn, "lock the schedule", statement).await?;
+    let query = schedules().filter(dsl::name.eq(name)).for_update();
+    let rows: Vec<ScheduleRow> = select(conn, "lock the schedule", query).await?;
     rows.into_iter().next().map(ScheduleRow::into_standing).transpose()
 }
 
@@ -138,15 +152,15 @@ pub async fn lock_due(
     conn: &mut impl Connection,
     name: &ScheduleName,
 ) -> Result<Option<DueSchedule>> {
-    let statement = Statement::new(SELECT)
-        .sql(
-            "WHERE name = ? AND next_at <= UTC_TIMESTAMP(6) AND paused = 0 \
-             FOR UPDATE SKIP LOCKED",
+    let query = schedules()
+        .filter(
+            dsl::name.eq(name).and(dsl::next_at.le(now().nullable())).and(dsl::paused.eq(false)),
         )
-        .bytes(name.as_str().as_bytes());
-    let rows: Vec<ScheduleRow> = load(conn, "tick: lock the schedule", statement).await?;
+        .for_update()
+        .skip_locked();
+    let rows: Vec<ScheduleRow> = select(conn, "tick: lock the schedule", query).await?;
     let Some(row) = rows.into_iter().next() else { return Ok(None) };
-    let now = row.now;
+    let now = row.now.0;
     let standing = row.into_standing()?;
     let due = |next_at| DueSchedule { schedule: standing.schedule, next_at, now };
     Ok(standing.next_at.map(due))
@@ -196,15 +210,13 @@ pub async fn advance(
     last: Option<DateTime<Utc>>,
     enqueued: usize,
 ) -> Result<()> {
-    let statement = Statement::new(format!(
-        "UPDATE queue_schedule SET next_at = {MOMENT}, last_at = COALESCE({MOMENT}, last_at), \
-         ticks = ticks + ? WHERE name = ? AND next_at = {MOMENT}"
-    ))
-    .maybe_number(next.map(micros))
-    .maybe_number(last.map(micros))
-    .number(enqueued as u64)
-    .bytes(name.as_str().as_bytes())
-    .number(micros(from));
+    let at_the_tick = dsl::name.eq(name).and(dsl::next_at.eq(Time(from)));
+    let last = case_when(last.is_some().into_sql::<Bool>(), last.map(Time)).otherwise(dsl::last_at);
+    let statement = diesel::update(dsl::queue_schedule.filter(at_the_tick)).set((
+        dsl::next_at.eq(next.map(Time)),
+        dsl::last_at.eq(last),
+        dsl::ticks.eq(dsl::ticks + enqueued as u64),
+    ));
     equal("tick", 1, execute_surely(conn, "tick", statement).await?)
 }
 
@@ -213,10 +225,8 @@ pub async fn advance(
 /// # Errors
 /// [`Error::UnknownSchedule`].
 pub async fn pause(conn: &mut impl Connection, name: &ScheduleName) -> Result<()> {
-    let statement = Statement::new(
-        "UPDATE queue_schedule SET paused = 1, updated_at = UTC_TIMESTAMP(6) WHERE name = ?",
-    )
-    .bytes(name.as_str().as_bytes());
+    let statement = diesel::update(dsl::queue_schedule.find(name))
+        .set((dsl::paused.eq(true), dsl::updated_at.eq(now())));
     one_schedule(name, execute_surely(conn, "pause the schedule", statement).await?)
 }
 
@@ -229,12 +239,11 @@ pub async fn resume(
     name: &ScheduleName,
     next: Option<DateTime<Utc>>,
 ) -> Result<()> {
-    let statement = Statement::new(format!(
-        "UPDATE queue_schedule SET paused = 0, updated_at = UTC_TIMESTAMP(6), \
-         next_at = {MOMENT} WHERE name = ?"
-    ))
-    .maybe_number(next.map(micros))
-    .bytes(name.as_str().as_bytes());
+    let statement = diesel::update(dsl::queue_schedule.find(name)).set((
+        dsl::paused.eq(false),
+        dsl::updated_at.eq(now()),
+        dsl::next_at.eq(next.map(Time)),
+    ));
     one_schedule(name, execute_surely(conn, "resume the schedule", statement).await?)
 }
 
@@ -243,14 +252,13 @@ pub async fn resume(
 /// # Errors
 /// [`Error::UnknownSchedule`].
 pub async fn delete(conn: &mut impl Connection, name: &ScheduleName) -> Result<()> {
-    let statement =
-        Statement::new("DELETE FROM queue_schedule WHERE name = ?").bytes(name.as_str().as_bytes());
+    let statement = diesel::delete(dsl::queue_schedule.find(name));
     one_schedule(name, execute_surely(conn, "delete the schedule", statement).await?)
 }
 
 /// KEY (`topic_id`): deletes the schedules of a topic that is being deleted; returns how many.
 pub async fn delete_of_topic(conn: &mut impl Connection, topic: TopicId) -> Result<usize> {
-    let statement = Statement::new("DELETE FROM queue_schedule WHERE topic_id = ?").number(topic.0);
+    let statement = diesel::delete(dsl::queue_schedule.filter(dsl::topic_id.eq(topic)));
     execute_surely(conn, "delete the topic's schedules", statement).await
 }
 
@@ -260,22 +268,24 @@ fn one_schedule(name: &ScheduleName, matched: usize) -> Result<()> {
 
 impl ScheduleRow {
     fn into_standing(self) -> Result<Standing> {
+        let row = self.schedule;
+        let topic = self.topic.ok_or_else(|| Error::InvalidName { name: String::new() })?;
         let schedule = Schedule {
-            name: ScheduleName::new(self.name)?,
-            topic: TopicName::new(self.topic)?,
-            recurrence: Recurrence::new(&self.cron, &self.time_zone)?,
-            missed: self.missed.parse().unwrap_or_default(),
-            priority: self.priority,
-            key: self.key,
-            headers: self.headers,
-            body: self.body,
+            name: row.name,
+            topic,
+            recurrence: Recurrence::new(&row.cron.0, &row.time_zone.0)?,
+            missed: row.missed.0.parse().unwrap_or_default(),
+            priority: Priority::from_stored(row.priority),
+            key: row.ordering_key,
+            headers: Headers::from_stored(row.headers.as_deref()),
+            body: row.body,
         };
         Ok(Standing {
             schedule,
-            paused: self.paused,
-            next_at: self.next_at,
-            last_at: self.last_at,
-            ticks: self.ticks,
+            paused: row.paused,
+            next_at: row.next_at.map(|at| at.0),
+            last_at: row.last_at.map(|at| at.0),
+            ticks: row.ticks,
         })
     }
 }

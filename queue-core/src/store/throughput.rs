@@ -2,9 +2,14 @@
 
 use std::time::Duration;
 
+use diesel::dsl::{exists, not};
+use diesel::prelude::*;
+
 use super::{Statement, execute, execute_surely, load};
 use crate::connection::{Connection, row};
 use crate::model::{Result, Throughput, TopicId, WorkerId};
+use crate::schema::queue_throughput::dsl;
+use crate::schema::queue_topic;
 
 /// The most topics in one [`record`].
 pub const TOPICS_AT_ONCE: usize = 32;
@@ -89,16 +94,15 @@ pub async fn fold(conn: &mut impl Connection, worker: WorkerId) -> Result<usize>
 
 /// PRIMARY: removes a worker's totals.
 pub async fn forget(conn: &mut impl Connection, worker: WorkerId) -> Result<usize> {
-    let statement =
-        Statement::new("DELETE FROM queue_throughput WHERE worker_id = ?").number(worker.0);
+    let statement = diesel::delete(dsl::queue_throughput.filter(dsl::worker_id.eq(worker)));
     execute_surely(conn, "forget the throughput", statement).await
 }
 
 /// PRIMARY: removes totals that workers that are gone stored for topics that are gone.
 pub async fn forget_topics(conn: &mut impl Connection) -> Result<usize> {
-    let statement = Statement::new(
-        "DELETE FROM queue_throughput WHERE worker_id = 0 AND NOT EXISTS \
-         (SELECT 1 FROM queue_topic t WHERE t.id = queue_throughput.topic_id)",
+    let topic = queue_topic::table.filter(queue_topic::id.eq(dsl::topic_id));
+    let statement = diesel::delete(
+        dsl::queue_throughput.filter(dsl::worker_id.eq(WorkerId(0)).and(not(exists(topic)))),
     );
     execute_surely(conn, "forget the throughput of topics", statement).await
 }

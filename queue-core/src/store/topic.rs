@@ -5,31 +5,30 @@ mod row;
 
 pub use self::dead_letters::{DeadLetterTopic, dead_letter_topic};
 
-use std::num::NonZeroU64;
-use std::time::Duration;
-
 use chrono::NaiveDateTime;
+use diesel::prelude::*;
 
 use self::dead_letters::dead_letter_topic_id;
-use self::row::{SELECT, TopicRow};
-use super::{Statement, execute, execute_surely, load, load_surely};
+use self::row::{SettingsRow, TopicRow, topics};
+use super::{execute, execute_surely, select, select_surely};
 use crate::connection::Connection;
 use crate::model::{
-    Access, Error, Fault, OnDone, Result, Sampling, Topic, TopicId, TopicKind, TopicName,
-    TopicSettings,
+    Access, Error, Fault, Result, Sampling, Topic, TopicId, TopicKind, TopicName, TopicSettings,
 };
+use crate::schema::functions::now;
+use crate::schema::queue_topic;
 
 /// UNIQUE (name): finds the topic; `None` if there is none.
 pub async fn find(conn: &mut impl Connection, name: &TopicName) -> Result<Option<Topic>> {
-    let statement = Statement::new(SELECT).sql("WHERE name = ?").bytes(name.as_str().as_bytes());
-    let rows: Vec<TopicRow> = load(conn, "read the topic", statement).await?;
+    let query = topics().filter(queue_topic::name.eq(name));
+    let rows: Vec<TopicRow> = select(conn, "read the topic", query).await?;
     Ok(rows.into_iter().next().map(TopicRow::into_topic))
 }
 
 /// PRIMARY: finds the topic with this number; `None` if there is none.
 pub async fn by_id(conn: &mut impl Connection, id: TopicId) -> Result<Option<Topic>> {
-    let statement = Statement::new(SELECT).sql("WHERE id = ?").number(id.0);
-    let rows: Vec<TopicRow> = load(conn, "read the topic", statement).await?;
+    let query = topics().filter(queue_topic::id.eq(id));
+    let rows: Vec<TopicRow> = select(conn, "read the topic", query).await?;
     Ok(rows.into_iter().next().map(TopicRow::into_topic))
 }
 
@@ -45,23 +44,23 @@ pub async fn existing(conn: &mut impl Connection, name: &TopicName) -> Result<To
 /// UNIQUE (name), then PRIMARY: locks the topic's row, if there is one, until the transaction ends.
 /// A separate statement, because the rows of other topics that are read with it must not be locked.
 pub async fn lock(conn: &mut impl Connection, name: &TopicName) -> Result<()> {
-    let statement = Statement::new("SELECT id AS _id FROM queue_topic WHERE name = ? FOR UPDATE")
-        .bytes(name.as_str().as_bytes());
-    load::<TopicId>(conn, "lock the topic", statement).await.map(drop)
+    let query =
+        queue_topic::table.filter(queue_topic::name.eq(name)).select(queue_topic::id).for_update();
+    select::<TopicId, _>(conn, "lock the topic", query).await.map(drop)
 }
 
 /// UNIQUE (name): reads every topic, by name.
 pub async fn all(conn: &mut impl Connection) -> Result<Vec<Topic>> {
-    let statement = Statement::new(SELECT).sql("ORDER BY name");
-    let rows: Vec<TopicRow> = load(conn, "list the topics", statement).await?;
+    let query = topics().order(queue_topic::name);
+    let rows: Vec<TopicRow> = select(conn, "list the topics", query).await?;
     Ok(rows.into_iter().map(TopicRow::into_topic).collect())
 }
 
 /// No index: reads the topics that have a limit, four times a second; a row for each topic.
 pub async fn limited(conn: &mut impl Connection) -> Result<Vec<Topic>> {
-    let statement =
-        Statement::new(SELECT).sql("WHERE max_depth IS NOT NULL OR max_bytes IS NOT NULL");
-    let rows: Vec<TopicRow> = load(conn, "list the topics with a limit", statement).await?;
+    let has_limit = queue_topic::max_depth.is_not_null().or(queue_topic::max_bytes.is_not_null());
+    let query = topics().filter(has_limit);
+    let rows: Vec<TopicRow> = select(conn, "list the topics with a limit", query).await?;
     Ok(rows.into_iter().map(TopicRow::into_topic).collect())
 }
 
@@ -107,24 +106,20 @@ pub async fn create_kind(
         TopicKind::Broadcast { start, .. } => Some(start.to_string().into_bytes()),
         _ => None,
     };
-    let statement = Statement::new(
-        "INSERT INTO queue_topic (name, kind, partitions, stream_id, is_ordered, start_at, body_limit, \
-         max_attempts, max_crashes, retry, max_run_time_ms, keep_done_ms, keep_dead_ms, \
-         ledger_window_ms, \
-         max_depth, max_bytes, when_full, max_running, max_running_per_key, rate_messages, \
-         rate_period_ms, searchable_ms, dedupe_window_ms, \
-         retention_ms, retention_bytes, retention_hard, prune_handled, trace_ppm, header_filter, \
-         dead_letter_topic_id, created_at, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, \
-         ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))",
+    let row = (
+        (
+            queue_topic::name.eq(name),
+            queue_topic::kind.eq(word.as_bytes()),
+            queue_topic::partitions.eq(partitions),
+            queue_topic::stream_id.eq(stream),
+            queue_topic::is_ordered.eq(ordered),
+            queue_topic::start_at.eq(start),
+            queue_topic::created_at.eq(now()),
+            queue_topic::updated_at.eq(now()),
+        ),
+        SettingsRow::new(settings, dead_letter_topic)?,
     );
-    let statement = statement
-        .bytes(name.as_str().as_bytes())
-        .bytes(word.as_bytes())
-        .number(partitions)
-        .maybe_number(stream.map(|stream| u64::from(stream.0)))
-        .number(u64::from(ordered))
-        .maybe_bytes(start);
-    let statement = bind_settings(statement, settings)?.maybe_number(dead_letter_topic);
+    let statement = diesel::insert_into(queue_topic::table).values(row);
     match execute(conn, "create the topic", statement).await {
         Err(error) if error.fault() == Fault::Duplicate => {
             Err(Error::TopicExists { topic: name.clone() })
@@ -150,19 +145,9 @@ pub async fn set(
         check_trace(name, settings.trace, topic.settings.trace)?;
     }
     let dead_letter_topic = dead_letter_topic_id(conn, name, settings).await?;
-    let statement = Statement::new(
-        "UPDATE queue_topic SET body_limit = ?, max_attempts = ?, max_crashes = ?, \
-         retry = ?, max_run_time_ms = ?, keep_done_ms = ?, keep_dead_ms = ?, \
-         ledger_window_ms = ?, \
-         max_depth = ?, max_bytes = ?, when_full = ?, max_running = ?, max_running_per_key = ?, \
-         rate_messages = ?, rate_period_ms = ?, searchable_ms = ?, dedupe_window_ms = ?, \
-         retention_ms = ?, retention_bytes = ?, retention_hard = ?, prune_handled = ?, \
-         trace_ppm = ?, header_filter = ?, dead_letter_topic_id = ?, \
-         updated_at = UTC_TIMESTAMP(6) WHERE name = ?",
-    );
-    let statement = bind_settings(statement, settings)?
-        .maybe_number(dead_letter_topic)
-        .bytes(name.as_str().as_bytes());
+    let row = SettingsRow::new(settings, dead_letter_topic)?;
+    let statement = diesel::update(queue_topic::table.filter(queue_topic::name.eq(name)))
+        .set((&row, queue_topic::updated_at.eq(now())));
     one_topic(name, execute_surely(conn, "set the topic", statement).await?)?;
     if topic.is_stream() && settings.trace != topic.settings.trace {
         trace_groups(conn, topic.id, settings.trace).await?;
@@ -188,9 +173,8 @@ async fn trace_groups(
     stream: TopicId,
     sampling: Sampling,
 ) -> Result<()> {
-    let statement = Statement::new("UPDATE queue_topic SET trace_ppm = ? WHERE stream_id = ?")
-        .number(sampling.millionths())
-        .number(stream.0);
+    let statement = diesel::update(queue_topic::table.filter(queue_topic::stream_id.eq(stream)))
+        .set(queue_topic::trace_ppm.eq(sampling.millionths()));
     execute_surely(conn, "set the groups' trace", statement).await?;
     Ok(())
 }
@@ -204,26 +188,24 @@ pub async fn set_access(
     name: &TopicName,
     access: Access,
 ) -> Result<()> {
-    let statement = Statement::new(
-        "UPDATE queue_topic SET enqueue_paused = ?, claim_paused = ?, \
-         updated_at = UTC_TIMESTAMP(6) WHERE name = ?",
-    )
-    .number(u64::from(!access.may_enqueue()))
-    .number(u64::from(!access.may_claim()))
-    .bytes(name.as_str().as_bytes());
+    let statement = diesel::update(queue_topic::table.filter(queue_topic::name.eq(name))).set((
+        queue_topic::enqueue_paused.eq(!access.may_enqueue()),
+        queue_topic::claim_paused.eq(!access.may_claim()),
+        queue_topic::updated_at.eq(now()),
+    ));
     one_topic(name, execute_surely(conn, "set the topic's access", statement).await?)
 }
 
 /// KEY (`stream_id`): reads the groups that read the stream, in the order of their creation.
 pub async fn groups_of(conn: &mut impl Connection, stream: TopicId) -> Result<Vec<Topic>> {
-    let statement = Statement::new(SELECT).sql("WHERE stream_id = ? ORDER BY id").number(stream.0);
-    let rows: Vec<TopicRow> = load_surely(conn, "list the groups", statement).await?;
+    let query = topics().filter(queue_topic::stream_id.eq(stream)).order(queue_topic::id);
+    let rows: Vec<TopicRow> = select_surely(conn, "list the groups", query).await?;
     Ok(rows.into_iter().map(TopicRow::into_topic).collect())
 }
 
 /// PRIMARY: removes the topic's row; its messages must be gone already.
 pub async fn delete(conn: &mut impl Connection, id: TopicId) -> Result<usize> {
-    let statement = Statement::new("DELETE FROM queue_topic WHERE id = ?").number(id.0);
+    let statement = diesel::delete(queue_topic::table.filter(queue_topic::id.eq(id)));
     execute_surely(conn, "delete the topic", statement).await
 }
 
@@ -233,9 +215,8 @@ pub async fn delete(conn: &mut impl Connection, id: TopicId) -> Result<usize> {
 /// # Errors
 /// A database failure, if the number is taken.
 pub async fn set_id(conn: &mut impl Connection, name: &TopicName, id: TopicId) -> Result<()> {
-    let statement = Statement::new("UPDATE queue_topic SET id = ? WHERE name = ?")
-        .number(id.0)
-        .bytes(name.as_str().as_bytes());
+    let statement = diesel::update(queue_topic::table.filter(queue_topic::name.eq(name)))
+        .set(queue_topic::id.eq(id));
     one_topic(name, execute_surely(conn, "restore the topic", statement).await?)
 }
 
@@ -277,50 +258,13 @@ fn check_kind(kind: TopicKind, settings: &TopicSettings) -> Result<()> {
     Ok(())
 }
 
-fn bind_settings<'q>(statement: Statement<'q>, settings: &TopicSettings) -> Result<Statement<'q>> {
-    let keep = match settings.on_done {
-        OnDone::Delete => None,
-        OnDone::Keep(time) => Some(millis(time)),
-    };
-    let (filter, limits) = (settings.filter.to_stored()?, settings.limits);
-    Ok(statement
-        .number(settings.body_limit)
-        .number(settings.max_attempts)
-        .number(settings.max_crashes)
-        .bytes(settings.retry.to_string().into_bytes())
-        .maybe_number(settings.max_run_time.map(millis))
-        .maybe_number(keep)
-        .maybe_number(settings.keep_dead.map(millis))
-        .maybe_number(settings.ledger_window.map(millis))
-        .maybe_number(settings.max_depth.map(NonZeroU64::get))
-        .maybe_number(settings.max_bytes.map(NonZeroU64::get))
-        .bytes(settings.when_full.word().as_bytes())
-        .maybe_number(limits.max_running.map(|n| n.get().into()))
-        .maybe_number(limits.max_running_per_key.map(|n| n.get().into()))
-        .maybe_number(limits.rate.map(|rate| rate.messages().get().into()))
-        .maybe_number(limits.rate.map(|rate| millis(rate.period())))
-        .maybe_number(settings.searchable.map(millis))
-        .maybe_number(settings.dedupe_window.map(millis))
-        .maybe_number(settings.retention.time.map(millis))
-        .maybe_number(settings.retention.bytes)
-        .number(u64::from(settings.retention.hard))
-        .number(u64::from(settings.retention.handled))
-        .number(settings.trace.millionths())
-        .maybe_bytes(filter))
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
 fn one_topic(name: &TopicName, matched: usize) -> Result<()> {
     if matched == 1 { Ok(()) } else { Err(Error::UnknownTopic { topic: name.clone() }) }
 }
 
 /// Reads the server's clock, UTC.
 pub async fn server_time(conn: &mut impl Connection) -> Result<NaiveDateTime> {
-    let statement = Statement::new("SELECT UTC_TIMESTAMP(6) AS now");
-    let rows: Vec<NaiveDateTime> = load(conn, "read the server's clock", statement).await?;
+    let rows = select(conn, "read the server's clock", diesel::select(now())).await?;
     rows.into_iter().next().ok_or(Error::Counts {
         operation: "read the server's clock",
         expected: 1,

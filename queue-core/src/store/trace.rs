@@ -3,15 +3,17 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use diesel::prelude::*;
 
 use super::enqueue::is_kept;
-use super::{Statement, execute, execute_surely, load};
+use super::{Statement, execute, execute_surely, load, select};
 use crate::connection::{Connection, row};
 use crate::model::trace::{Event, Record, Step};
 use crate::model::{
     ConnId, DeliveryNo, MsgId, NewMessage, Offset, PartitionNo, Position, Result, Sampling,
     TopicId, WorkerId, cut,
 };
+use crate::schema::queue_topic;
 
 /// The most rows of one INSERT.
 const ROWS_PER_INSERT: usize = 500;
@@ -85,9 +87,8 @@ fn insert(columns: &str, row: &str, rows: usize) -> Statement<'static> {
 
 /// PRIMARY of the topics: reads which messages of the topic leave a trace.
 pub async fn sampling_of(conn: &mut impl Connection, topic: TopicId) -> Result<Sampling> {
-    let statement =
-        Statement::new("SELECT trace_ppm FROM queue_topic WHERE id = ?").number(topic.0);
-    let rows: Vec<u32> = load(conn, "read what leaves a trace", statement).await?;
+    let query = queue_topic::table.find(topic).select(queue_topic::trace_ppm);
+    let rows: Vec<u32> = select(conn, "read what leaves a trace", query).await?;
     Ok(rows.first().copied().map_or(Sampling::OFF, Sampling::per_million))
 }
 

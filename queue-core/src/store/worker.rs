@@ -11,11 +11,15 @@ pub use self::row::{WorkerRow, alive, find, latest};
 
 use std::time::Duration;
 
+use diesel::dsl::auto_type;
+use diesel::prelude::*;
 use uuid::Uuid;
 
-use super::{Statement, execute, execute_surely, first_inserted};
+use super::{execute, execute_surely, first_inserted};
 use crate::connection::Connection;
 use crate::model::{Result, WorkerId};
+use crate::schema::functions::{connection_id, current_user, now};
+use crate::schema::queue_worker::dsl;
 
 /// A worker's registration.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,17 +42,18 @@ pub async fn register(
 ) -> Result<WorkerId> {
     const OPERATION: &str = "register the worker";
     let lease_ms = u64::try_from(registration.lease.as_millis()).unwrap_or(u64::MAX);
-    let statement = Statement::new(
-        "INSERT INTO queue_worker (instance, client_id, version, account, life_conn_id, \
-         server_uid, server_started_at, lease_ms, beat_at, registered_at) \
-         VALUES (?, ?, ?, CURRENT_USER(), CONNECTION_ID(), ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))",
-    )
-    .bytes(registration.instance.as_bytes().to_vec())
-    .bytes(registration.client_id.as_bytes())
-    .bytes(registration.version.as_bytes())
-    .bytes(incarnation.server_uid.as_bytes())
-    .signed(incarnation.started_at)
-    .number(lease_ms);
+    let statement = diesel::insert_into(dsl::queue_worker).values((
+        dsl::instance.eq(&registration.instance.as_bytes()[..]),
+        dsl::client_id.eq(registration.client_id.as_bytes()),
+        dsl::version.eq(registration.version.as_bytes()),
+        dsl::account.eq(current_user()),
+        dsl::life_conn_id.eq(connection_id()),
+        dsl::server_uid.eq(incarnation.server_uid.as_bytes()),
+        dsl::server_started_at.eq(incarnation.started_at),
+        dsl::lease_ms.eq(lease_ms),
+        dsl::beat_at.eq(now()),
+        dsl::registered_at.eq(now()),
+    ));
     execute(conn, OPERATION, statement).await?;
     Ok(WorkerId(first_inserted(conn, OPERATION).await?))
 }
@@ -63,41 +68,44 @@ pub async fn adopt(
     role: Role,
     incarnation: &Incarnation,
 ) -> Result<usize> {
-    let column = match role {
-        Role::Life => "life_conn_id",
-        Role::Work => "conn_id",
-    };
-    let statement = Statement::new(format!(
-        "UPDATE queue_worker SET {column} = CONNECTION_ID(), server_uid = ?, \
-         server_started_at = ?, beat_no = beat_no + 1, beat_at = UTC_TIMESTAMP(6) \
-         WHERE id = ? AND instance = ? AND state = 'alive'"
-    ))
-    .bytes(incarnation.server_uid.as_bytes())
-    .signed(incarnation.started_at)
-    .number(worker.0)
-    .bytes(instance.as_bytes().to_vec());
-    execute_surely(conn, "adopt the worker", statement).await
+    const OPERATION: &str = "adopt the worker";
+    let living = living(worker, instance.as_bytes());
+    let row = (
+        dsl::server_uid.eq(incarnation.server_uid.as_bytes()),
+        dsl::server_started_at.eq(incarnation.started_at),
+        dsl::beat_no.eq(dsl::beat_no + 1_u64),
+        dsl::beat_at.eq(now()),
+    );
+    match role {
+        Role::Life => {
+            let row = (dsl::life_conn_id.eq(connection_id()), row);
+            execute_surely(conn, OPERATION, diesel::update(living).set(row)).await
+        }
+        Role::Work => {
+            let row = (dsl::conn_id.eq(connection_id()), row);
+            execute_surely(conn, OPERATION, diesel::update(living).set(row)).await
+        }
+    }
+}
+
+/// The worker, unless it has ended.
+#[auto_type(no_type_alias)]
+fn living<'i>(worker: WorkerId, instance: &'i [u8]) -> _ {
+    let alive: &'static [u8] = b"alive";
+    dsl::queue_worker.find(worker).filter(dsl::instance.eq(instance).and(dsl::state.eq(alive)))
 }
 
 /// PRIMARY: records one beat. 0 rows: the worker is dead for ever.
 pub async fn beat(conn: &mut impl Connection, worker: WorkerId, instance: Uuid) -> Result<usize> {
-    let statement = Statement::new(
-        "UPDATE queue_worker SET beat_no = beat_no + 1, beat_at = UTC_TIMESTAMP(6) \
-         WHERE id = ? AND instance = ? AND state = 'alive'",
-    )
-    .number(worker.0)
-    .bytes(instance.as_bytes().to_vec());
+    let statement = diesel::update(living(worker, instance.as_bytes()))
+        .set((dsl::beat_no.eq(dsl::beat_no + 1_u64), dsl::beat_at.eq(now())));
     execute_surely(conn, "beat", statement).await
 }
 
 /// PRIMARY: ends the worker in order; it has released all it held.
 pub async fn stop(conn: &mut impl Connection, worker: WorkerId, instance: Uuid) -> Result<usize> {
-    let statement = Statement::new(
-        "UPDATE queue_worker SET state = 'stopped', ended_at = UTC_TIMESTAMP(6) \
-         WHERE id = ? AND instance = ? AND state = 'alive'",
-    )
-    .number(worker.0)
-    .bytes(instance.as_bytes().to_vec());
+    let statement = diesel::update(living(worker, instance.as_bytes()))
+        .set((dsl::state.eq(&b"stopped"[..]), dsl::ended_at.eq(now().nullable())));
     execute_surely(conn, "deregister the worker", statement).await
 }
 
@@ -108,18 +116,17 @@ pub async fn declare_dead(
     seen: &WorkerRow,
     reason: &str,
 ) -> Result<usize> {
-    let statement = Statement::new(
-        "UPDATE queue_worker SET state = 'dead', ended_at = UTC_TIMESTAMP(6), end_reason = ? \
-         WHERE id = ? AND instance = ? AND state = 'alive' AND conn_id = ? AND life_conn_id = ? \
-         AND server_uid = ? AND server_started_at = ? AND beat_no = ?",
-    )
-    .bytes(reason.as_bytes())
-    .number(seen.id.0)
-    .bytes(seen.instance.as_bytes().to_vec())
-    .number(seen.conn.0)
-    .number(seen.life_conn.0)
-    .bytes(seen.incarnation.server_uid.as_bytes())
-    .signed(seen.incarnation.started_at)
-    .number(seen.beat_no);
+    let as_seen = dsl::conn_id
+        .eq(seen.conn)
+        .and(dsl::life_conn_id.eq(seen.life_conn))
+        .and(dsl::server_uid.eq(seen.incarnation.server_uid.as_bytes()))
+        .and(dsl::server_started_at.eq(seen.incarnation.started_at))
+        .and(dsl::beat_no.eq(seen.beat_no));
+    let statement =
+        diesel::update(living(seen.id, seen.instance.as_bytes()).filter(as_seen)).set((
+            dsl::state.eq(&b"dead"[..]),
+            dsl::ended_at.eq(now().nullable()),
+            dsl::end_reason.eq(reason.as_bytes()),
+        ));
     execute_surely(conn, "declare the worker dead", statement).await
 }

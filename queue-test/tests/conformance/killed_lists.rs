@@ -3,8 +3,11 @@
 
 use std::time::Duration;
 
-use diesel::QueryResult;
-use rowmq_core::connection::{Connection, FromRow, Statement, transaction};
+use diesel::deserialize::FromSqlRow;
+use diesel::mysql::Mysql;
+use diesel::query_builder::{QueryFragment, QueryId};
+use diesel::{QueryResult, debug_query};
+use rowmq_core::connection::{Connection, FromRow, Selects, Statement, transaction};
 use rowmq_core::model::{DeadCause, Priority, RowId, Settlement, TopicSettings};
 use rowmq_core::store::claim::Fence;
 use rowmq_core::store::row_set::RowSet;
@@ -30,22 +33,39 @@ impl<'c> KilledOnce<'c> {
     fn new(conn: &'c mut AsyncMysqlConnection, text: &'static str) -> Self {
         Self { conn, text, killed: false }
     }
+
+    fn kills(&mut self, query: &impl QueryFragment<Mysql>) -> bool {
+        let kills = !self.killed && debug_query(query).to_string().contains(self.text);
+        self.killed |= kills;
+        kills
+    }
 }
 
 impl Connection for KilledOnce<'_> {
-    async fn execute(&mut self, statement: Statement<'_>) -> QueryResult<usize> {
-        Connection::execute(self.conn, statement).await
+    async fn execute<Q>(&mut self, query: Q) -> QueryResult<usize>
+    where
+        Q: QueryFragment<Mysql> + QueryId + Send,
+    {
+        Connection::execute(self.conn, query).await
+    }
+
+    async fn select<Q, T, S>(&mut self, query: Q) -> QueryResult<Vec<T>>
+    where
+        Q: Selects<T, S>,
+        T: FromSqlRow<S, Mysql> + Send,
+    {
+        if self.kills(&query) { Ok(Vec::new()) } else { Connection::select(self.conn, query).await }
     }
 
     async fn load<T>(&mut self, statement: Statement<'_>) -> QueryResult<Vec<T>>
     where
         T: FromRow + Send,
     {
-        if !self.killed && format!("{statement:?}").contains(self.text) {
-            self.killed = true;
-            return Ok(Vec::new());
+        if self.kills(&statement) {
+            Ok(Vec::new())
+        } else {
+            Connection::load(self.conn, statement).await
         }
-        Connection::load(self.conn, statement).await
     }
 
     async fn batch(&mut self, sql: &str) -> QueryResult<()> {

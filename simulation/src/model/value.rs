@@ -1,7 +1,10 @@
 use std::rc::Rc;
 
-use diesel::mysql::MysqlType;
+use chrono::NaiveDateTime;
+use diesel::deserialize::FromSql;
 use diesel::mysql::data_types::{MysqlTime, MysqlTimestampType};
+use diesel::mysql::sql_types::Datetime;
+use diesel::mysql::{Mysql, MysqlType, MysqlValue};
 
 /// A value of a column. Values are ordered as keys are.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -46,6 +49,30 @@ impl Value {
             Self::Bytes(bytes) => bytes.to_vec(),
             Self::Number(number) => number.to_string().into_bytes(),
             other => panic!("a text expected, not {other:?}"),
+        }
+    }
+
+    /// Reads a bound value, as it goes over the wire.
+    pub(crate) fn from_wire(bytes: &[u8], kind: MysqlType) -> Self {
+        let number = || {
+            let mut word = [0; 8];
+            word[..bytes.len()].copy_from_slice(bytes);
+            u64::from_ne_bytes(word)
+        };
+        match kind {
+            MysqlType::Blob | MysqlType::String => Self::bytes(bytes),
+            MysqlType::LongLong => Self::Number(i128::from(number().cast_signed())),
+            MysqlType::DateTime => {
+                let time = MysqlValue::new(bytes, kind);
+                let time = <NaiveDateTime as FromSql<Datetime, Mysql>>::from_sql(time);
+                Self::Time(time.expect("a time").and_utc().timestamp_micros())
+            }
+            MysqlType::Tiny
+            | MysqlType::UnsignedTiny
+            | MysqlType::UnsignedShort
+            | MysqlType::UnsignedLong
+            | MysqlType::UnsignedLongLong => Self::Number(number().into()),
+            other => panic!("unknown to the model: a value of the type {other:?}"),
         }
     }
 

@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, oneshot};
 /// A statement on its way to the server.
 pub(super) struct Request {
     pub(super) text: String,
-    pub(super) values: Vec<Value<'static>>,
+    pub(super) values: Vec<Value>,
     pub(super) reply: oneshot::Sender<QueryResult<Answer>>,
 }
 
@@ -25,28 +25,15 @@ fn gone(text: &str) -> Error {
     Error::DatabaseError(DatabaseErrorKind::Unknown, Box::new(text.to_owned()))
 }
 
-fn owned(value: &Value<'_>) -> Value<'static> {
-    match value {
-        Value::Number(number) => Value::Number(*number),
-        Value::Signed(number) => Value::Signed(*number),
-        Value::MaybeNumber(number) => Value::MaybeNumber(*number),
-        Value::Bytes(bytes) => Value::Bytes(bytes.to_vec().into()),
-        Value::MaybeBytes(bytes) => {
-            Value::MaybeBytes(bytes.as_ref().map(|bytes| bytes.to_vec().into()))
-        }
-    }
-}
-
 impl StandIn for Client {
     fn run<'c>(
         &'c mut self,
         text: &'c str,
-        values: &'c [Value<'c>],
+        values: &'c [Value],
     ) -> BoxFuture<'c, QueryResult<Answer>> {
         async move {
             let (reply, answer) = oneshot::channel();
-            let values = values.iter().map(owned).collect();
-            let request = Request { text: text.to_owned(), values, reply };
+            let request = Request { text: text.to_owned(), values: values.to_vec(), reply };
             let closed = || gone("Driver error: `Connection to the server is closed.'");
             self.0.send(request).map_err(|_| closed())?;
             answer.await.map_err(|_| gone("Input/output error: connection reset by peer"))?

@@ -164,11 +164,7 @@ impl Session {
     }
 
     /// Runs a statement to its end; `None` if the server crashes before it.
-    async fn execute(
-        &self,
-        statement: &Rc<Statement>,
-        values: &[Bound<'static>],
-    ) -> Option<Outcome> {
+    async fn execute(&self, statement: &Rc<Statement>, values: &[Bound]) -> Option<Outcome> {
         let params = values.iter().map(value).collect();
         self.server.act(|engine| engine.begin(self.id, Rc::clone(statement), params));
         loop {
@@ -198,7 +194,7 @@ impl Session {
 
     /// Reports that as many rows were matched as were named, where the rule that this breaks is
     /// off.
-    fn hide_count(&self, text: &str, values: &[Bound<'static>], outcome: &mut Outcome) {
+    fn hide_count(&self, text: &str, values: &[Bound], outcome: &mut Outcome) {
         if let (true, Ok(answer)) = (self.server.hides_count(text), outcome) {
             // Topic and priority come before the ids, worker and claim number after them; a
             // statement that cancels has only the id.
@@ -236,7 +232,7 @@ impl Session {
         }
     }
 
-    fn note(&self, text: &str, values: &[Bound<'static>], fate: Fate, outcome: &Outcome) {
+    fn note(&self, text: &str, values: &[Bound], fate: Fate, outcome: &Outcome) {
         self.server.note_with(|| {
             let outcome = match outcome {
                 Ok(answer) => format!("{} matched, {} rows", answer.matched, answer.rows.len()),
@@ -259,26 +255,17 @@ fn may_be_hushed(text: &str) -> bool {
     (changes || finds) && !by_key && !text.contains(" FROM JSON_TABLE(") && !text.contains("COUNT(")
 }
 
-fn short(value: &Bound<'_>) -> String {
-    match value {
-        Bound::Number(number) => number.to_string(),
-        Bound::Signed(number) => number.to_string(),
-        Bound::MaybeNumber(number) => format!("{number:?}"),
-        Bound::Bytes(bytes) => String::from_utf8_lossy(&bytes[..bytes.len().min(40)]).into_owned(),
-        Bound::MaybeBytes(_) => "_".to_owned(),
+fn short(bound: &Bound) -> String {
+    match value(bound) {
+        Value::Null => "_".to_owned(),
+        Value::Number(number) => number.to_string(),
+        Value::Time(micros) => micros.to_string(),
+        Value::Bytes(bytes) => String::from_utf8_lossy(&bytes[..bytes.len().min(40)]).into_owned(),
     }
 }
 
-fn value(bound: &Bound<'static>) -> Value {
-    match bound {
-        Bound::Number(number) => Value::Number((*number).into()),
-        Bound::Signed(number) => Value::Number((*number).into()),
-        Bound::MaybeNumber(number) => {
-            number.map_or(Value::Null, |number| Value::Number(number.into()))
-        }
-        Bound::Bytes(bytes) => Value::bytes(bytes),
-        Bound::MaybeBytes(bytes) => bytes.as_ref().map_or(Value::Null, |bytes| Value::bytes(bytes)),
-    }
+fn value(bound: &Bound) -> Value {
+    bound.bytes.as_deref().map_or(Value::Null, |bytes| Value::from_wire(bytes, bound.kind))
 }
 
 fn error(failure: Failure) -> Error {

@@ -92,6 +92,7 @@ impl Parser {
                 expr
             }
             Token::Word(word) => self.named(&word),
+            Token::Name(name) => self.column(name),
             Token::Symbol(other) => panic!("unknown to the model: {other} {:?}", self.rest()),
         }
     }
@@ -151,12 +152,17 @@ impl Parser {
             self.needs_symbol(")");
             return Expr::Call(word.to_ascii_uppercase(), arguments);
         }
-        if self.takes_symbol(".") {
-            let all = self.takes_symbol("*");
-            let column = if all { "*".to_owned() } else { self.word() };
-            return Expr::Name(Some(word.to_owned()), column);
+        self.column(word.to_owned())
+    }
+
+    /// Parses a column after its first name, which may be its table's.
+    fn column(&mut self, name: String) -> Expr {
+        if !self.takes_symbol(".") {
+            return Expr::Name(None, name);
         }
-        Expr::Name(None, word.to_owned())
+        let all = self.takes_symbol("*");
+        let column = if all { "*".to_owned() } else { self.word() };
+        Expr::Name(Some(name), column)
     }
 
     fn case(&mut self) -> Expr {

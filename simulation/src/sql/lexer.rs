@@ -1,6 +1,8 @@
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Token {
     Word(String),
+    /// A name in backticks, as Diesel writes them: no keyword.
+    Name(String),
     Number(i128),
     Text(Vec<u8>),
     Symbol(&'static str),
@@ -28,6 +30,10 @@ pub(super) fn tokens(text: &str) -> Vec<Token> {
         } else if first.is_ascii_alphabetic() || first == '_' {
             let (word, tail) = split(rest, |c| c.is_ascii_alphanumeric() || c == '_');
             tokens.push(Token::Word(word.to_owned()));
+            rest = tail;
+        } else if first == '`' {
+            let (name, tail) = rest[1..].split_once('`').expect("the end of a name");
+            tokens.push(Token::Name(name.to_owned()));
             rest = tail;
         } else if first == '\'' {
             let (literal, tail) = literal(&rest[1..]);

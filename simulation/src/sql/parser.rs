@@ -23,13 +23,14 @@ pub(super) struct Parser {
 }
 
 /// Words that cannot be a table's alias.
-const KEYWORDS: [&str; 18] = [
+const KEYWORDS: [&str; 19] = [
     "LOCK",
     "WHERE",
     "ORDER",
     "LIMIT",
     "FOR",
     "FORCE",
+    "INNER",
     "JOIN",
     "LEFT",
     "STRAIGHT_JOIN",
@@ -100,7 +101,7 @@ impl Parser {
 
     pub(super) fn word(&mut self) -> String {
         match self.next() {
-            Token::Word(word) => word,
+            Token::Word(word) | Token::Name(word) => word,
             other => panic!("a name expected, not {other:?}"),
         }
     }
@@ -158,7 +159,10 @@ impl Parser {
     }
 
     fn assignment(&mut self) -> (String, Expr) {
-        let column = self.word();
+        let mut column = self.word();
+        if self.takes_symbol(".") {
+            column = self.word();
+        }
         self.needs_symbol("=");
         (column, self.expr())
     }
@@ -241,7 +245,7 @@ impl Parser {
                 p.word()
             } else {
                 match &p.tokens[start..p.at] {
-                    [.., Token::Word(name)] => name.clone(),
+                    [.., Token::Word(name) | Token::Name(name)] => name.clone(),
                     _ => String::new(),
                 }
             };
@@ -265,7 +269,8 @@ impl Parser {
         let order = if self.take_all("ORDER BY") {
             self.list(|p| {
                 let expr = p.expr();
-                (expr, p.takes("DESC"))
+                let descends = !p.takes("ASC") && p.takes("DESC");
+                (expr, descends)
             })
         } else {
             Vec::new()
@@ -275,10 +280,18 @@ impl Parser {
     }
 
     fn sources(&mut self) -> Vec<Source> {
+        // Diesel writes a join in parentheses.
+        if self.is_symbol("(") && matches!(self.tokens.get(self.at + 1), Some(Token::Name(_))) {
+            return self.in_parentheses(Self::sources);
+        }
         let mut sources = vec![self.source(false)];
         loop {
             let left = self.take_all("LEFT JOIN");
-            if !left && !self.takes("JOIN") && !self.takes("STRAIGHT_JOIN") {
+            if !left
+                && !self.take_all("INNER JOIN")
+                && !self.takes("JOIN")
+                && !self.takes("STRAIGHT_JOIN")
+            {
                 return sources;
             }
             let mut source = self.source(left);
@@ -326,7 +339,7 @@ impl Parser {
             }
             _ => false,
         };
-        let alias = match (&table, other_name) {
+        let alias = match (&table, self.takes("AS") || other_name) {
             (_, true) => self.word(),
             (From::Table(name), false) => name.clone(),
             _ => String::new(),

@@ -73,7 +73,7 @@ const MEMBERS_HEADER: [&str; 10] = [
     "oldest",
     "lost",
     "worker",
-    "told (UTC)",
+    "reported (UTC)",
 ];
 
 impl Row for ShownMember {

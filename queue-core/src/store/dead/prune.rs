@@ -2,22 +2,25 @@
 
 use std::time::Duration;
 
+use diesel::prelude::*;
+
 use super::purge;
-use crate::connection::Connection;
-use crate::connection::Statement;
+use crate::connection::{Connection, Statement};
 use crate::model::{Result, RowId, TopicId};
-use crate::store::load;
+use crate::schema::queue_topic;
 use crate::store::prune::Pruned;
 use crate::store::row_set::RowSet;
+use crate::store::{load, select};
 
 /// PRIMARY of the topics: lists the topics that keep their dead letters for a limited time, and how
 /// long.
 pub async fn kept_for(conn: &mut impl Connection) -> Result<Vec<(TopicId, Duration)>> {
-    let statement = Statement::new(
-        "SELECT id, keep_dead_ms FROM queue_topic WHERE keep_dead_ms IS NOT NULL ORDER BY id",
-    );
+    let query = queue_topic::table
+        .filter(queue_topic::keep_dead_ms.is_not_null())
+        .order(queue_topic::id)
+        .select((queue_topic::id, queue_topic::keep_dead_ms.assume_not_null()));
     let rows: Vec<(TopicId, u64)> =
-        load(conn, "list who keeps dead letters for a time", statement).await?;
+        select(conn, "list who keeps dead letters for a time", query).await?;
     Ok(rows.into_iter().map(|(topic, ms)| (topic, Duration::from_millis(ms))).collect())
 }
 

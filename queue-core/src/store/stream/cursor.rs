@@ -1,11 +1,13 @@
 //! The position of a group in each partition.
 
-use crate::connection::Statement;
-use crate::connection::{Connection, row};
+use diesel::prelude::*;
+
+use crate::connection::{Connection, Statement, row};
 use crate::model::{Group, HeaderFilter, Offset, PartitionNo, Result, TopicId};
+use crate::schema::queue_cursor::dsl;
 use crate::store::moves::equal;
 use crate::store::rescue::SHARED_CRASHES;
-use crate::store::{execute, execute_surely, load};
+use crate::store::{execute, execute_surely, load, select};
 
 /// PRIMARY: creates the group's cursor of a partition.
 pub async fn create(
@@ -14,12 +16,11 @@ pub async fn create(
     partition: PartitionNo,
     next: Offset,
 ) -> Result<()> {
-    let statement = Statement::new(
-        "INSERT INTO queue_cursor (group_id, partition_no, next_offset) VALUES (?, ?, ?)",
-    )
-    .number(group.0)
-    .number(partition.0)
-    .number(next.0);
+    let statement = diesel::insert_into(dsl::queue_cursor).values((
+        dsl::group_id.eq(group),
+        dsl::partition_no.eq(partition),
+        dsl::next_offset.eq(next),
+    ));
     execute(conn, "create the cursor", statement).await?;
     Ok(())
 }
@@ -96,12 +97,8 @@ pub async fn lock(
     group: TopicId,
     partition: PartitionNo,
 ) -> Result<Option<Offset>> {
-    let statement = Statement::new(
-        "SELECT next_offset FROM queue_cursor WHERE group_id = ? AND partition_no = ? FOR UPDATE",
-    )
-    .number(group.0)
-    .number(partition.0);
-    let rows: Vec<Offset> = load(conn, "claim: lock the cursor", statement).await?;
+    let query = dsl::queue_cursor.find((group, partition)).select(dsl::next_offset).for_update();
+    let rows: Vec<Offset> = select(conn, "claim: lock the cursor", query).await?;
     Ok(rows.first().copied())
 }
 
@@ -114,14 +111,8 @@ pub async fn advance(
     lost: u64,
 ) -> Result<()> {
     const OPERATION: &str = "claim: advance the cursor";
-    let statement = Statement::new(
-        "UPDATE queue_cursor SET next_offset = ?, lost = lost + ? \
-         WHERE group_id = ? AND partition_no = ?",
-    )
-    .number(to.0)
-    .number(lost)
-    .number(group.0)
-    .number(partition.0);
+    let statement = diesel::update(dsl::queue_cursor.find((group, partition)))
+        .set((dsl::next_offset.eq(to), dsl::lost.eq(dsl::lost + lost)));
     equal(OPERATION, 1, execute_surely(conn, OPERATION, statement).await?)
 }
 
@@ -132,12 +123,8 @@ pub async fn count_lost(
     partition: PartitionNo,
     lost: u64,
 ) -> Result<usize> {
-    let statement = Statement::new(
-        "UPDATE queue_cursor SET lost = lost + ? WHERE group_id = ? AND partition_no = ?",
-    )
-    .number(lost)
-    .number(group.0)
-    .number(partition.0);
+    let statement = diesel::update(dsl::queue_cursor.find((group, partition)))
+        .set(dsl::lost.eq(dsl::lost + lost));
     execute_surely(conn, "count what is lost to retention", statement).await
 }
 
@@ -149,18 +136,13 @@ pub async fn reset(
     to: Offset,
 ) -> Result<()> {
     const OPERATION: &str = "reset the cursor";
-    let statement = Statement::new(
-        "UPDATE queue_cursor SET next_offset = ?, generation = generation + 1 \
-         WHERE group_id = ? AND partition_no = ?",
-    )
-    .number(to.0)
-    .number(group.0)
-    .number(partition.0);
+    let statement = diesel::update(dsl::queue_cursor.find((group, partition)))
+        .set((dsl::next_offset.eq(to), dsl::generation.eq(dsl::generation + 1_u64)));
     equal(OPERATION, 1, execute_surely(conn, OPERATION, statement).await?)
 }
 
 /// PRIMARY: removes the group's cursors.
 pub async fn delete(conn: &mut impl Connection, group: TopicId) -> Result<usize> {
-    let statement = Statement::new("DELETE FROM queue_cursor WHERE group_id = ?").number(group.0);
+    let statement = diesel::delete(dsl::queue_cursor.filter(dsl::group_id.eq(group)));
     execute_surely(conn, "delete the cursors", statement).await
 }

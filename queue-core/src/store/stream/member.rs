@@ -4,23 +4,29 @@ mod standing;
 
 pub use self::standing::{MemberStanding, standings};
 
-use crate::connection::Statement;
-use crate::connection::{Connection, row};
+use diesel::prelude::*;
+
+use crate::connection::Connection;
 use crate::model::{MemberName, Offset, PartitionNo, Result, TopicId, WorkerId};
-use crate::store::{execute, execute_surely, load_surely};
+use crate::schema::functions::now;
+use crate::schema::queue_member::{self, dsl};
+use crate::schema::queue_worker;
+use crate::store::{execute, execute_surely, select_surely};
 
 /// A named member's position in a partition, as recorded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Queryable, Selectable)]
+#[diesel(table_name = queue_member)]
 pub struct Place {
     /// The partition.
+    #[diesel(column_name = partition_no)]
     pub partition: PartitionNo,
     /// Its low-water mark: the lowest offset that the member has not acknowledged as handled.
+    #[diesel(column_name = next_offset)]
     pub next: Offset,
     /// The worker that is the member; 0 if no worker has been since the position was set.
+    #[diesel(column_name = worker_id)]
     pub worker: WorkerId,
 }
-
-row! { Place { partition, next, worker } }
 
 impl Place {
     /// Returns a position that no worker holds.
@@ -30,19 +36,17 @@ impl Place {
     }
 }
 
-const SELECT: &str = "SELECT partition_no, next_offset, worker_id FROM queue_member ";
-
 /// PRIMARY, plain: reads the member's positions, by partition.
 pub async fn places(
     conn: &mut impl Connection,
     group: TopicId,
     name: &MemberName,
 ) -> Result<Vec<Place>> {
-    let statement = Statement::new(SELECT)
-        .sql("WHERE group_id = ? AND name = ? ORDER BY partition_no")
-        .number(group.0)
-        .bytes(name.as_str().as_bytes());
-    load_surely(conn, "read the member's places", statement).await
+    let query = dsl::queue_member
+        .filter(dsl::group_id.eq(group).and(dsl::name.eq(name)))
+        .order(dsl::partition_no)
+        .select(Place::as_select());
+    select_surely(conn, "read the member's places", query).await
 }
 
 /// PRIMARY: locks the member's positions: until the transaction ends no other session takes or
@@ -52,26 +56,30 @@ pub async fn lock(
     group: TopicId,
     name: &MemberName,
 ) -> Result<Vec<Place>> {
-    let statement = Statement::new(SELECT)
-        .sql("WHERE group_id = ? AND name = ? ORDER BY partition_no FOR UPDATE")
-        .number(group.0)
-        .bytes(name.as_str().as_bytes());
-    load_surely(conn, "lock the member", statement).await
+    let query = dsl::queue_member
+        .filter(dsl::group_id.eq(group).and(dsl::name.eq(name)))
+        .order(dsl::partition_no)
+        .select(Place::as_select())
+        .for_update();
+    select_surely(conn, "lock the member", query).await
 }
 
 /// PRIMARY: locks the positions of every named member of the group, in order.
 pub async fn lock_all(conn: &mut impl Connection, group: TopicId) -> Result<Vec<Place>> {
-    let statement = Statement::new(SELECT)
-        .sql("WHERE group_id = ? ORDER BY group_id, name, partition_no FOR UPDATE")
-        .number(group.0);
-    load_surely(conn, "lock the members", statement).await
+    let query = dsl::queue_member
+        .filter(dsl::group_id.eq(group))
+        .order((dsl::group_id, dsl::name, dsl::partition_no))
+        .select(Place::as_select())
+        .for_update();
+    select_surely(conn, "lock the members", query).await
 }
 
 /// PRIMARY of the workers, plain: returns whether the worker is alive, as far as is known.
 pub async fn is_alive(conn: &mut impl Connection, worker: WorkerId) -> Result<bool> {
-    let statement = Statement::new("SELECT id FROM queue_worker WHERE id = ? AND state = 'alive'")
-        .number(worker.0);
-    let rows: Vec<WorkerId> = load_surely(conn, "look for the member's worker", statement).await?;
+    let query = queue_worker::table
+        .filter(queue_worker::id.eq(worker).and(queue_worker::state.eq(&b"alive"[..])))
+        .select(queue_worker::id);
+    let rows: Vec<WorkerId> = select_surely(conn, "look for the member's worker", query).await?;
     Ok(rows.contains(&worker))
 }
 
@@ -85,15 +93,14 @@ pub async fn create(
     name: &MemberName,
     place: Place,
 ) -> Result<()> {
-    let statement = Statement::new(
-        "INSERT INTO queue_member (group_id, name, partition_no, next_offset, worker_id, told_at) \
-         VALUES (?, ?, ?, ?, ?, UTC_TIMESTAMP(6))",
-    )
-    .number(group.0)
-    .bytes(name.as_str().as_bytes())
-    .number(place.partition.0)
-    .number(place.next.0)
-    .number(place.worker.0);
+    let statement = diesel::insert_into(dsl::queue_member).values((
+        dsl::group_id.eq(group),
+        dsl::name.eq(name),
+        dsl::partition_no.eq(place.partition),
+        dsl::next_offset.eq(place.next),
+        dsl::worker_id.eq(place.worker),
+        dsl::told_at.eq(now()),
+    ));
     execute(conn, "make the member", statement).await?;
     Ok(())
 }
@@ -105,13 +112,9 @@ pub async fn take(
     name: &MemberName,
     worker: WorkerId,
 ) -> Result<usize> {
-    let statement = Statement::new(
-        "UPDATE queue_member SET worker_id = ?, told_at = UTC_TIMESTAMP(6) \
-         WHERE group_id = ? AND name = ?",
-    )
-    .number(worker.0)
-    .number(group.0)
-    .bytes(name.as_str().as_bytes());
+    let statement =
+        diesel::update(dsl::queue_member.filter(dsl::group_id.eq(group).and(dsl::name.eq(name))))
+            .set((dsl::worker_id.eq(worker), dsl::told_at.eq(now())));
     execute_surely(conn, "take the member", statement).await
 }
 
@@ -134,16 +137,13 @@ pub async fn report(
     worker: WorkerId,
     progress: Progress,
 ) -> Result<usize> {
-    let statement = Statement::new(
-        "UPDATE queue_member SET next_offset = ?, lost = lost + ?, told_at = UTC_TIMESTAMP(6) \
-         WHERE group_id = ? AND name = ? AND partition_no = ? AND worker_id = ?",
-    )
-    .number(progress.next.0)
-    .number(progress.lost)
-    .number(group.0)
-    .bytes(name.as_str().as_bytes())
-    .number(progress.partition.0)
-    .number(worker.0);
+    let own =
+        dsl::queue_member.find((group, name, progress.partition)).filter(dsl::worker_id.eq(worker));
+    let statement = diesel::update(own).set((
+        dsl::next_offset.eq(progress.next),
+        dsl::lost.eq(dsl::lost + progress.lost),
+        dsl::told_at.eq(now()),
+    ));
     execute_surely(conn, "tell how far the member has come", statement).await
 }
 
@@ -155,13 +155,12 @@ pub async fn reset(
     partition: PartitionNo,
     to: Offset,
 ) -> Result<usize> {
-    let statement = Statement::new(
-        "UPDATE queue_member SET next_offset = ?, worker_id = 0, told_at = UTC_TIMESTAMP(6) \
-         WHERE group_id = ? AND partition_no = ?",
-    )
-    .number(to.0)
-    .number(group.0)
-    .number(partition.0);
+    let all = dsl::group_id.eq(group).and(dsl::partition_no.eq(partition));
+    let statement = diesel::update(dsl::queue_member.filter(all)).set((
+        dsl::next_offset.eq(to),
+        dsl::worker_id.eq(WorkerId(0)),
+        dsl::told_at.eq(now()),
+    ));
     execute_surely(conn, "reset the members", statement).await
 }
 
@@ -171,14 +170,13 @@ pub async fn delete(
     group: TopicId,
     name: &MemberName,
 ) -> Result<usize> {
-    let statement = Statement::new("DELETE FROM queue_member WHERE group_id = ? AND name = ?")
-        .number(group.0)
-        .bytes(name.as_str().as_bytes());
+    let statement =
+        diesel::delete(dsl::queue_member.filter(dsl::group_id.eq(group).and(dsl::name.eq(name))));
     execute_surely(conn, "forget the member", statement).await
 }
 
 /// PRIMARY: removes every member of the group.
 pub async fn delete_all(conn: &mut impl Connection, group: TopicId) -> Result<usize> {
-    let statement = Statement::new("DELETE FROM queue_member WHERE group_id = ?").number(group.0);
+    let statement = diesel::delete(dsl::queue_member.filter(dsl::group_id.eq(group)));
     execute_surely(conn, "forget the members", statement).await
 }

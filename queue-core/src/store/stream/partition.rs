@@ -1,34 +1,34 @@
 //! The partitions of a stream: where its log begins and ends.
 
-use crate::connection::Statement;
-use crate::connection::{Connection, row};
+use diesel::prelude::*;
+
+use crate::connection::Connection;
 use crate::model::{Offset, PartitionNo, Result, TopicId};
+use crate::schema::queue_partition::{self, dsl};
+use crate::schema::queue_topic;
 use crate::store::moves::equal;
-use crate::store::{execute, execute_surely, load_surely};
+use crate::store::{execute, execute_surely, select_surely};
 
 /// A partition, as recorded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, Queryable, Selectable)]
+#[diesel(table_name = queue_partition)]
 pub struct Partition {
     /// Its number within the stream, from 0.
+    #[diesel(column_name = partition_no)]
     pub no: PartitionNo,
     /// The offset of the oldest message kept; `next` if there is none.
+    #[diesel(column_name = first_offset)]
     pub first: Offset,
     /// The offset of the next message.
+    #[diesel(column_name = next_offset)]
     pub next: Offset,
 }
-
-row! { Partition { no, first, next } }
-
-const SELECT: &str = "SELECT partition_no, first_offset, next_offset FROM queue_partition \
-     WHERE topic_id = ? ORDER BY partition_no";
 
 /// PRIMARY: creates the partitions `from..to` of a stream, empty.
 pub async fn create(conn: &mut impl Connection, stream: TopicId, from: u32, to: u32) -> Result<()> {
     for no in from..to {
-        let statement =
-            Statement::new("INSERT INTO queue_partition (topic_id, partition_no) VALUES (?, ?)")
-                .number(stream.0)
-                .number(no);
+        let statement = diesel::insert_into(dsl::queue_partition)
+            .values((dsl::topic_id.eq(stream), dsl::partition_no.eq(no)));
         execute(conn, "create the partition", statement).await?;
     }
     Ok(())
@@ -36,38 +36,45 @@ pub async fn create(conn: &mut impl Connection, stream: TopicId, from: u32, to: 
 
 /// PRIMARY, plain: reads the stream's partitions, in order.
 pub async fn all(conn: &mut impl Connection, stream: TopicId) -> Result<Vec<Partition>> {
-    let statement = Statement::new(SELECT).number(stream.0);
-    partitions(conn, "read the partitions", statement).await
+    let query = dsl::queue_partition
+        .filter(dsl::topic_id.eq(stream))
+        .order(dsl::partition_no)
+        .select(Partition::as_select());
+    select_surely(conn, "read the partitions", query).await
 }
 
 /// PRIMARY of topics and partitions, plain: reads the partitions of the stream that a group reads,
 /// in order; none if the group no longer exists.
 pub async fn of_group(conn: &mut impl Connection, group: TopicId) -> Result<Vec<Partition>> {
-    let statement = Statement::new(
-        "SELECT p.partition_no, p.first_offset, p.next_offset FROM queue_topic t \
-         STRAIGHT_JOIN queue_partition p ON p.topic_id = t.stream_id WHERE t.id = ? \
-         ORDER BY p.partition_no",
-    )
-    .number(group.0);
-    partitions(conn, "read the group's partitions", statement).await
+    let stream = queue_topic::table.find(group).select(queue_topic::stream_id).single_value();
+    let query = dsl::queue_partition
+        .filter(dsl::topic_id.nullable().eq(stream))
+        .order(dsl::partition_no)
+        .select(Partition::as_select());
+    select_surely(conn, "read the group's partitions", query).await
 }
 
 /// PRIMARY: locks the stream's partitions, in order: until the transaction ends no other session
 /// gives its messages offsets.
 pub async fn lock(conn: &mut impl Connection, stream: TopicId) -> Result<Vec<Partition>> {
-    let statement = Statement::new(SELECT).sql(" FOR UPDATE").number(stream.0);
-    partitions(conn, "sequence: lock the partitions", statement).await
+    let query = dsl::queue_partition
+        .filter(dsl::topic_id.eq(stream))
+        .order(dsl::partition_no)
+        .select(Partition::as_select())
+        .for_update();
+    select_surely(conn, "sequence: lock the partitions", query).await
 }
 
 /// PRIMARY: locks the stream's first partition, unless another session has locked it; returns
 /// whether it did. Sequencers that do not want to wait for one another begin here.
 pub async fn try_lock_first(conn: &mut impl Connection, stream: TopicId) -> Result<bool> {
-    let statement = Statement::new(
-        "SELECT partition_no, first_offset, next_offset FROM queue_partition \
-         WHERE topic_id = ? AND partition_no = 0 FOR UPDATE SKIP LOCKED",
-    )
-    .number(stream.0);
-    let first = partitions(conn, "sequence: lock the first partition", statement).await?;
+    let query = dsl::queue_partition
+        .find((stream, PartitionNo(0)))
+        .select(dsl::partition_no)
+        .for_update()
+        .skip_locked();
+    let first: Vec<PartitionNo> =
+        select_surely(conn, "sequence: lock the first partition", query).await?;
     Ok(!first.is_empty())
 }
 
@@ -77,21 +84,8 @@ pub async fn find(
     stream: TopicId,
     no: PartitionNo,
 ) -> Result<Option<Partition>> {
-    let statement = Statement::new(
-        "SELECT partition_no, first_offset, next_offset FROM queue_partition \
-         WHERE topic_id = ? AND partition_no = ?",
-    )
-    .number(stream.0)
-    .number(no.0);
-    Ok(partitions(conn, "read the partition", statement).await?.pop())
-}
-
-async fn partitions(
-    conn: &mut impl Connection,
-    operation: &'static str,
-    statement: Statement<'static>,
-) -> Result<Vec<Partition>> {
-    load_surely(conn, operation, statement).await
+    let query = dsl::queue_partition.find((stream, no)).select(Partition::as_select());
+    Ok(select_surely(conn, "read the partition", query).await?.pop())
 }
 
 /// PRIMARY: advances the end of a locked partition by `by` messages.
@@ -105,21 +99,15 @@ pub async fn advance(
     by: u64,
 ) -> Result<()> {
     const OPERATION: &str = "sequence: advance the partition";
-    let statement = Statement::new(
-        "UPDATE queue_partition SET next_offset = next_offset + ? \
-         WHERE topic_id = ? AND partition_no = ? AND next_offset = ?",
-    )
-    .number(by)
-    .number(stream.0)
-    .number(seen.no.0)
-    .number(seen.next.0);
+    let as_seen =
+        dsl::queue_partition.find((stream, seen.no)).filter(dsl::next_offset.eq(seen.next));
+    let statement = diesel::update(as_seen).set(dsl::next_offset.eq(dsl::next_offset + by));
     equal(OPERATION, 1, execute_surely(conn, OPERATION, statement).await?)
 }
 
 /// PRIMARY: removes the stream's partitions; their messages must be gone already.
 pub async fn delete(conn: &mut impl Connection, stream: TopicId) -> Result<usize> {
-    let statement =
-        Statement::new("DELETE FROM queue_partition WHERE topic_id = ?").number(stream.0);
+    let statement = diesel::delete(dsl::queue_partition.filter(dsl::topic_id.eq(stream)));
     execute_surely(conn, "delete the partitions", statement).await
 }
 
@@ -130,14 +118,8 @@ pub async fn cut(
     no: PartitionNo,
     first: Offset,
 ) -> Result<usize> {
-    let statement = Statement::new(
-        "UPDATE queue_partition SET first_offset = ? \
-         WHERE topic_id = ? AND partition_no = ? AND first_offset < ? AND next_offset >= ?",
-    )
-    .number(first.0)
-    .number(stream.0)
-    .number(no.0)
-    .number(first.0)
-    .number(first.0);
+    let is_inside = dsl::first_offset.lt(first).and(dsl::next_offset.ge(first));
+    let statement = diesel::update(dsl::queue_partition.find((stream, no)).filter(is_inside))
+        .set(dsl::first_offset.eq(first));
     execute_surely(conn, "prune: cut the log", statement).await
 }

@@ -1,18 +1,21 @@
 //! Messages of claimed ranges that their handlers acked in the handlers' own transactions.
 
-use crate::connection::Connection;
-use crate::connection::Statement;
+use diesel::prelude::*;
+
+use crate::connection::{Connection, Statement};
 use crate::model::{Offset, PartitionNo, RangeId, Result, TopicId};
+use crate::schema::queue_passed::dsl;
 use crate::store::moves::equal;
 use crate::store::row_set::KEYS;
-use crate::store::{execute, execute_surely, load_surely};
+use crate::store::{execute, execute_surely, select_surely};
 
 /// PRIMARY, plain: reads the messages of the range that were acked this way.
 pub async fn of_range(conn: &mut impl Connection, range: RangeId) -> Result<Vec<Offset>> {
-    let statement =
-        Statement::new("SELECT offset_no FROM queue_passed WHERE range_id = ? ORDER BY offset_no")
-            .number(range.0);
-    load_surely(conn, "read what was acked", statement).await
+    let query = dsl::queue_passed
+        .filter(dsl::range_id.eq(range))
+        .order(dsl::offset_no)
+        .select(dsl::offset_no);
+    select_surely(conn, "read what was acked", query).await
 }
 
 /// PRIMARY: acks a message of a range that this transaction has locked. A message is acked once; a
@@ -22,9 +25,8 @@ pub async fn of_range(conn: &mut impl Connection, range: RangeId) -> Result<Vec<
 /// A [`Duplicate`](crate::Fault::Duplicate) failure.
 pub async fn insert(conn: &mut impl Connection, range: RangeId, offset: Offset) -> Result<()> {
     const OPERATION: &str = "settle: ack a message of a range";
-    let statement = Statement::new("INSERT INTO queue_passed (range_id, offset_no) VALUES (?, ?)")
-        .number(range.0)
-        .number(offset.0);
+    let statement = diesel::insert_into(dsl::queue_passed)
+        .values((dsl::range_id.eq(range), dsl::offset_no.eq(offset)));
     equal(OPERATION, 1, execute(conn, OPERATION, statement).await?)
 }
 

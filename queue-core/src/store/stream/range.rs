@@ -8,11 +8,17 @@ pub use self::zombie::{
     Timed, Zombie, free, left_of, lock, messages_of, orphans, timed, try_lock, zombies,
 };
 
-use crate::connection::Statement;
-use crate::connection::{Connection, row};
+use diesel::dsl::auto_type;
+use diesel::prelude::*;
+
+use crate::connection::{Connection, Statement, row};
+use crate::model::column::Time;
 use crate::model::{
-    ClaimNo, DeliveryNo, FailedRun, Moment, Offset, PartitionNo, RangeId, Result, TopicId, WorkerId,
+    ClaimNo, ConnId, DeliveryNo, FailedRun, Moment, Offset, PartitionNo, RangeId, Result, TopicId,
+    WorkerId,
 };
+use crate::schema::functions::{connection_id, now};
+use crate::schema::queue_range::dsl;
 use crate::store::claim::Fence;
 use crate::store::moves::{WITH_FAILED_RUN, equal};
 use crate::store::rescue::SHARED_CRASHES;
@@ -157,17 +163,17 @@ pub async fn insert_own(
     fence: Fence,
 ) -> Result<RangeId> {
     const OPERATION: &str = "claim: record the range";
-    let statement = Statement::new(
-        "INSERT INTO queue_range (group_id, partition_no, mark, hi, worker_id, claim_no, \
-         conn_id, delivery_no, claimed_at) \
-         VALUES (?, ?, ?, ?, ?, ?, CONNECTION_ID(), 1, UTC_TIMESTAMP(6))",
-    )
-    .number(group.0)
-    .number(partition.0)
-    .number(offsets.0.0)
-    .number(offsets.1.0)
-    .number(fence.worker.0)
-    .number(fence.claim_no.0);
+    let statement = diesel::insert_into(dsl::queue_range).values((
+        dsl::group_id.eq(group),
+        dsl::partition_no.eq(partition),
+        dsl::mark.eq(offsets.0),
+        dsl::hi.eq(offsets.1),
+        dsl::worker_id.eq(fence.worker),
+        dsl::claim_no.eq(fence.claim_no),
+        dsl::conn_id.eq(connection_id()),
+        dsl::delivery_no.eq(DeliveryNo(1)),
+        dsl::claimed_at.eq(now().nullable()),
+    ));
     execute(conn, OPERATION, statement).await?;
     Ok(RangeId(first_inserted(conn, OPERATION).await?))
 }
@@ -182,16 +188,14 @@ pub async fn insert_free(
     suspicions: u32,
 ) -> Result<RangeId> {
     const OPERATION: &str = "make a range";
-    let statement = Statement::new(
-        "INSERT INTO queue_range (group_id, partition_no, mark, hi, delivery_no, suspicions) \
-         VALUES (?, ?, ?, ?, ?, ?)",
-    )
-    .number(group.0)
-    .number(partition.0)
-    .number(offsets.0.0)
-    .number(offsets.1.0)
-    .number(delivery_no.0)
-    .number(suspicions);
+    let statement = diesel::insert_into(dsl::queue_range).values((
+        dsl::group_id.eq(group),
+        dsl::partition_no.eq(partition),
+        dsl::mark.eq(offsets.0),
+        dsl::hi.eq(offsets.1),
+        dsl::delivery_no.eq(delivery_no),
+        dsl::suspicions.eq(suspicions),
+    ));
     execute(conn, OPERATION, statement).await?;
     Ok(RangeId(first_inserted(conn, OPERATION).await?))
 }
@@ -207,15 +211,16 @@ pub async fn take(
     fence: Fence,
 ) -> Result<()> {
     const OPERATION: &str = "claim: take a free range";
-    let statement = Statement::new(
-        "UPDATE queue_range SET hi = ?, worker_id = ?, claim_no = ?, conn_id = CONNECTION_ID(), \
-         delivery_no = delivery_no + 1, ready_at = NULL, claimed_at = UTC_TIMESTAMP(6) \
-         WHERE id = ? AND worker_id = 0",
-    )
-    .number(hi.0)
-    .number(fence.worker.0)
-    .number(fence.claim_no.0)
-    .number(range.0);
+    let free = dsl::queue_range.find(range).filter(dsl::worker_id.eq(WorkerId(0)));
+    let statement = diesel::update(free).set((
+        dsl::hi.eq(hi),
+        dsl::worker_id.eq(fence.worker),
+        dsl::claim_no.eq(fence.claim_no),
+        dsl::conn_id.eq(connection_id()),
+        dsl::delivery_no.eq(dsl::delivery_no + 1_u32),
+        dsl::ready_at.eq(None::<Time>),
+        dsl::claimed_at.eq(now().nullable()),
+    ));
     equal(OPERATION, 1, execute_surely(conn, OPERATION, statement).await?)
 }
 
@@ -227,20 +232,19 @@ pub async fn pass(
     fence: Fence,
     (from, to): (Offset, Offset),
 ) -> Result<usize> {
-    let statement = Statement::new(
-        "UPDATE queue_range SET mark = ?, failures = 0, crashes = 0, history = NULL \
-         WHERE id = ? AND worker_id = ? AND claim_no = ? AND mark = ?",
-    )
-    .number(to.0);
-    let statement = owned_by(statement, range, fence).number(from.0);
+    let own = owned(range, fence).filter(dsl::mark.eq(from));
+    let statement = diesel::update(own).set((
+        dsl::mark.eq(to),
+        dsl::failures.eq(0),
+        dsl::crashes.eq(0),
+        dsl::history.eq(None::<Vec<u8>>),
+    ));
     execute_surely(conn, "settle: mark the range", statement).await
 }
 
 /// PRIMARY: ends a range of which everything is settled. 0 rows: the worker no longer owns it.
 pub async fn end(conn: &mut impl Connection, range: RangeId, fence: Fence) -> Result<usize> {
-    let statement =
-        Statement::new("DELETE FROM queue_range WHERE id = ? AND worker_id = ? AND claim_no = ?");
-    execute_surely(conn, "settle: end the range", owned_by(statement, range, fence)).await
+    execute_surely(conn, "settle: end the range", diesel::delete(owned(range, fence))).await
 }
 
 /// PRIMARY: gives the range back up to `hi`, with the failures and crashes of the message at its
@@ -251,12 +255,13 @@ pub async fn release(
     fence: Fence,
     hi: Offset,
 ) -> Result<usize> {
-    let statement = Statement::new(
-        "UPDATE queue_range SET hi = ?, worker_id = 0, claim_no = 0, conn_id = 0 \
-         WHERE id = ? AND worker_id = ? AND claim_no = ?",
-    )
-    .number(hi.0);
-    execute_surely(conn, "settle: release the range", owned_by(statement, range, fence)).await
+    let statement = diesel::update(owned(range, fence)).set((
+        dsl::hi.eq(hi),
+        dsl::worker_id.eq(WorkerId(0)),
+        dsl::claim_no.eq(ClaimNo(0)),
+        dsl::conn_id.eq(ConnId(0)),
+    ));
+    execute_surely(conn, "settle: release the range", statement).await
 }
 
 /// PRIMARY: gives the range back until its due time: the message at the mark failed, or is not to
@@ -315,6 +320,14 @@ pub async fn forget(
     .number(group.0)
     .number(partition.0);
     execute_surely(conn, "forget the ranges", statement).await
+}
+
+/// The range, if the claim still holds it.
+#[auto_type]
+fn owned(range: RangeId, fence: Fence) -> _ {
+    let worker: WorkerId = fence.worker;
+    let claim_no: ClaimNo = fence.claim_no;
+    dsl::queue_range.find(range).filter(dsl::worker_id.eq(worker).and(dsl::claim_no.eq(claim_no)))
 }
 
 fn owned_by(statement: Statement<'static>, range: RangeId, fence: Fence) -> Statement<'static> {

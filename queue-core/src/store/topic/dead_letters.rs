@@ -1,10 +1,13 @@
 //! Where a topic's dead letters go.
 
+use diesel::prelude::*;
+
 use super::find;
+use super::row::other;
 use crate::connection::Connection;
-use crate::connection::Statement;
 use crate::model::{Error, Result, TopicId, TopicName, TopicSettings};
-use crate::store::load;
+use crate::schema::queue_topic;
+use crate::store::select;
 
 /// The longest chain of dead-letter topics: a longer one is taken for a circle.
 const DEAD_LETTER_CHAIN: usize = 16;
@@ -16,13 +19,13 @@ pub(super) async fn dead_letter_topic_id(
     conn: &mut impl Connection,
     name: &TopicName,
     settings: &TopicSettings,
-) -> Result<Option<u64>> {
+) -> Result<Option<TopicId>> {
     let Some(first) = &settings.dead_letter_topic else { return Ok(None) };
     let (mut id, mut next) = (None, Some(first.clone()));
     for _ in 0..DEAD_LETTER_CHAIN {
         let Some(topic) = next.take_if(|topic| topic != name) else { break };
         let found = find(conn, &topic).await?.ok_or(Error::UnknownTopic { topic })?;
-        id = id.or(Some(u64::from(found.id.0)));
+        id = id.or(Some(found.id));
         next = found.settings.dead_letter_topic;
     }
     match next {
@@ -54,14 +57,19 @@ pub async fn dead_letter_topic(
     conn: &mut impl Connection,
     topic: TopicId,
 ) -> Result<Option<DeadLetterTopic>> {
-    let statement = Statement::new(
-        "SELECT o.id, t.name, t.searchable_ms AS here_ms, o.searchable_ms AS there_ms, \
-         o.kind = 'stream' AS is_stream FROM queue_topic t JOIN queue_topic o \
-         ON o.id = t.dead_letter_topic_id WHERE t.id = ?",
-    )
-    .number(topic.0);
+    let target = other.field(queue_topic::id);
+    let query = queue_topic::table
+        .find(topic)
+        .inner_join(other.on(target.nullable().eq(queue_topic::dead_letter_topic_id)))
+        .select((
+            target,
+            queue_topic::name,
+            queue_topic::searchable_ms,
+            other.field(queue_topic::searchable_ms),
+            other.field(queue_topic::kind).eq(&b"stream"[..]),
+        ));
     type Row = (TopicId, TopicName, Option<u64>, Option<u64>, bool);
-    let rows: Vec<Row> = load(conn, "read where dead letters go", statement).await?;
+    let rows: Vec<Row> = select(conn, "read where dead letters go", query).await?;
     let found = |(id, from, here_ms, there_ms, is_stream): Row| {
         let (here, there) = (here_ms.map(|_| topic), there_ms.map(|_| id));
         DeadLetterTopic { id, from, searchable: here.into_iter().chain(there).collect(), is_stream }

@@ -156,7 +156,7 @@ impl Report {
     /// The trace steps of the messages up to `mark`. A message that a handler's transaction acked
     /// already has its step from there.
     fn steps<'h>(&self, held: &'h HeldRange, mark: Offset) -> Vec<Step<'h>> {
-        let is_told = |offset: u64| {
+        let is_traced = |offset: u64| {
             offset < mark.0 || (offset == mark.0 && matches!(self, Self::HoldBack { .. }))
         };
         let step = |(&offset, &traced): (&u64, &Traced)| {
@@ -170,7 +170,7 @@ impl Report {
             let at = Position { partition: held.range.partition, offset: Offset(offset) };
             Some(Step::settled(group, traced, worker, Some(at), settlement))
         };
-        held.traced.iter().filter(|(offset, _)| is_told(**offset)).filter_map(step).collect()
+        held.traced.iter().filter(|(offset, _)| is_traced(**offset)).filter_map(step).collect()
     }
 
     fn mark(&self, held: &HeldRange) -> Offset {

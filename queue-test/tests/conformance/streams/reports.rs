@@ -109,7 +109,7 @@ async fn an_ack_in_doubt_that_nobody_could_look_for_is_found_when_its_range_is_t
             ack_in_transaction(&mut handler, &worker, &got[1]).await;
             handler.batch("COMMIT").await.unwrap();
         }
-        proxy.cut_before("SELECT offset_no FROM queue_passed");
+        proxy.cut_before("SELECT queue_passed.offset_no");
         let in_doubt = vec![Settled::release(&got[1])];
         worker.release_in_doubt(in_doubt).await.unwrap();
         proxy.sprung().await;

@@ -143,7 +143,10 @@ fn after_a_server_restart_only_a_whole_lease_of_silence_kills() {
     for ms in (0..10_000).step_by(300) {
         assert!(!case.is_dead(&worker(false, 1), list(&[]), ms), "at {ms}");
     }
-    assert!(case.is_dead(&worker(false, 1), list(&[7, 8]), 10_000), "ids of strangers save nobody");
+    assert!(
+        case.is_dead(&worker(false, 1), list(&[7, 8]), 10_000),
+        "connections of others save no worker"
+    );
 }
 
 /// H20: a sweeper that had a gap itself knows nothing about time.

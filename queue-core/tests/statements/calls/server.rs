@@ -1,0 +1,60 @@
+//! The server itself, and what an installation has once.
+
+use rowmq_core::store::installation::Links;
+use rowmq_core::store::{doctor, grant, installation, migration, procedure, server};
+
+use crate::recorder::Recorder;
+use crate::sample::TIME;
+
+pub(super) async fn all(conn: &mut Recorder) {
+    self_test(conn).await;
+    installations(conn).await;
+    migrations(conn).await;
+    procedures(conn).await;
+    drop(server::status(conn).await);
+    drop(server::history_length(conn).await);
+    drop(server::table_sizes(conn, &["queue_message", "queue_dead"]).await);
+    drop(grant::own(conn).await);
+}
+
+async fn self_test(conn: &mut Recorder) {
+    let scratch = ["one", "two"];
+    drop(doctor::variables(conn).await);
+    drop(doctor::objects(conn).await);
+    drop(doctor::shape(conn).await);
+    drop(doctor::connection_ids(conn).await);
+    drop(doctor::replica_of(conn).await);
+    drop(doctor::try_lock(conn, "one").await);
+    drop(doctor::begin(conn).await);
+    drop(doctor::insert_scratch(conn, scratch).await);
+    drop(doctor::lock_scratch(conn, scratch).await);
+    drop(doctor::remove_scratch(conn, scratch).await);
+    drop(doctor::roll_back(conn).await);
+}
+
+async fn installations(conn: &mut Recorder) {
+    drop(installation::make_table(conn).await);
+    drop(installation::keep_secret(conn, [1; 16]).await);
+    drop(installation::has_secret(conn).await);
+    drop(installation::links(conn).await);
+    drop(installation::use_links(conn, Links::Odd).await);
+    drop(installation::holders(conn).await);
+}
+
+async fn migrations(conn: &mut Recorder) {
+    drop(migration::take_lock(conn, TIME).await);
+    drop(migration::make_ledger(conn).await);
+    drop(migration::applied(conn).await);
+    drop(migration::record(conn, "one").await);
+}
+
+async fn procedures(conn: &mut Recorder) {
+    let create = "CREATE PROCEDURE queue_sample() BEGIN END";
+    drop(procedure::installed(conn).await);
+    drop(procedure::can_replace(conn).await);
+    drop(procedure::wait_for_a_second(conn).await);
+    for can_replace in [false, true] {
+        drop(procedure::create(conn, "queue_sample", create, can_replace).await);
+    }
+    drop(procedure::drop(conn, "queue_sample").await);
+}

@@ -1,0 +1,63 @@
+//! A connection to no server.
+
+use std::collections::BTreeSet;
+
+use diesel::QueryResult;
+use diesel::deserialize::FromSqlRow;
+use diesel::mysql::{Mysql, MysqlQueryBuilder};
+use diesel::query_builder::{AsQuery, QueryBuilder, QueryFragment, QueryId};
+use rowmq_core::connection::{Connection, FromRow, Selects, Statement};
+
+/// Records the text of each statement. A query has no rows.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    /// The texts of all statements so far.
+    pub(crate) texts: BTreeSet<String>,
+    matched: usize,
+}
+
+impl Recorder {
+    /// Answers every statement that changes rows with this number of them.
+    pub(crate) fn answering(matched: usize) -> Self {
+        Self { texts: BTreeSet::new(), matched }
+    }
+
+    fn record(&mut self, query: &impl QueryFragment<Mysql>) -> QueryResult<()> {
+        let mut text = MysqlQueryBuilder::new();
+        query.to_sql(&mut text, &Mysql)?;
+        self.texts.insert(text.finish());
+        Ok(())
+    }
+}
+
+impl Connection for Recorder {
+    async fn execute<Q>(&mut self, query: Q) -> QueryResult<usize>
+    where
+        Q: QueryFragment<Mysql> + QueryId + Send,
+    {
+        self.record(&query)?;
+        Ok(self.matched)
+    }
+
+    async fn select<Q, T, S>(&mut self, query: Q) -> QueryResult<Vec<T>>
+    where
+        Q: Selects<T, S>,
+        T: FromSqlRow<S, Mysql> + Send,
+    {
+        self.record(&query.as_query())?;
+        Ok(Vec::new())
+    }
+
+    async fn load<T>(&mut self, statement: Statement<'_>) -> QueryResult<Vec<T>>
+    where
+        T: FromRow + Send,
+    {
+        self.record(&statement)?;
+        Ok(Vec::new())
+    }
+
+    async fn batch(&mut self, sql: &str) -> QueryResult<()> {
+        self.texts.insert(sql.to_owned());
+        Ok(())
+    }
+}
