@@ -150,7 +150,7 @@ async fn what_is_not_said_is_not_meant() {
         }
     }
     let sentence = rowmq.refuse(&["dead", "purge", "mail", "--all"]);
-    assert!(sentence.contains("say --yes"), "{sentence}");
+    assert!(sentence.contains("add --yes"), "{sentence}");
     let id = "019fc0de-0000-7000-8000-000000000001";
     let sentence = rowmq.refuse(&["dead", "show", "mail", id]);
     assert!(
