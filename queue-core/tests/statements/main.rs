@@ -1,6 +1,6 @@
 //! The store's statements against the schema, without a server: each function of the store is
 //! called on a connection that records the statement, and every table and column that a statement
-//! names must be one that Diesel is told of. The conformance suite compares that with the server.
+//! names must be in the Diesel schema. The conformance suite compares the schema with the server.
 
 #![allow(clippy::unwrap_used, reason = "what cannot be set up has failed")]
 
@@ -52,7 +52,7 @@ fn parse(text: &str) -> Result<Vec<Statement>, ParserError> {
 
 #[tokio::test]
 async fn every_statement_names_only_tables_and_columns_of_the_schema() {
-    let (texts, schema) = (recorded().await, Schema::told());
+    let (texts, schema) = (recorded().await, Schema::read());
     let (mut wrong, mut unread) = (Vec::new(), BTreeSet::new());
     for text in &texts {
         let listed = UNREAD.iter().find(|start| text.starts_with(**start));
@@ -74,7 +74,7 @@ async fn every_statement_names_only_tables_and_columns_of_the_schema() {
 
 #[test]
 fn a_wrong_name_is_found() {
-    let schema = Schema::told();
+    let schema = Schema::read();
     let wrong = |text: &str| -> Vec<String> {
         let statements = parse(text).unwrap();
         statements.iter().flat_map(|it| names::wrong_in(it, &schema)).collect()

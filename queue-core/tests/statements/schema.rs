@@ -1,4 +1,4 @@
-//! The tables and columns that Diesel is told of.
+//! The tables and columns of the Diesel schema.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,8 +10,8 @@ use crate::scope::last;
 const FILES: [&str; 2] =
     [include_str!("../../src/schema.rs"), include_str!("../../src/schema/stream.rs")];
 
-/// Tables that Diesel is not told of, with their columns.
-const UNTOLD: [(&str, &[&str]); 3] = [
+/// Tables that the Diesel schema lacks, with their columns.
+const BESIDE: [(&str, &[&str]); 3] = [
     // The ledger of applied migrations, and the secret: no query of a user's needs them.
     ("queue_schema_migration", &["name", "applied_at"]),
     ("queue_installation", &["only_row", "secret", "links"]),
@@ -24,7 +24,7 @@ pub(crate) struct Schema(BTreeMap<String, BTreeSet<String>>);
 
 impl Schema {
     /// Reads the `table!` blocks as text: Diesel's own types do not give their names.
-    pub(crate) fn told() -> Self {
+    pub(crate) fn read() -> Self {
         let mut tables = BTreeMap::new();
         for block in FILES.iter().flat_map(|file| file.split("table! {").skip(1)) {
             let (head, rest) = block.split_once('{').unwrap();
@@ -34,10 +34,10 @@ impl Schema {
             let columns = columns.map(|(name, _)| name.to_owned()).collect();
             tables.insert(name.trim().to_owned(), columns);
         }
-        let untold = UNTOLD.map(|(table, columns)| {
+        let beside = BESIDE.map(|(table, columns)| {
             (table.to_owned(), columns.iter().map(ToString::to_string).collect())
         });
-        tables.extend(untold);
+        tables.extend(beside);
         Self(tables)
     }
 

@@ -45,7 +45,7 @@ const MESSAGES: &str = "SELECT CAST(5 AS UNSIGNED), offset_no, msg_id, CAST(? AS
 const IN_ORDER: &str = " ORDER BY topic_id, partition_no, offset_no";
 
 /// PRIMARY: appends messages, each at its position, as one statement. None of them may have a due
-/// time.
+/// time or a unique key: the log has no column for either.
 ///
 /// # Errors
 /// Headers that cannot be stored.
