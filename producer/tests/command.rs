@@ -15,6 +15,7 @@ use rowmq_core::model::{Access, TopicSettings};
 use rowmq_core::store::{self, inspect::Peeked};
 use rowmq_core::{Headers, Priority};
 use rowmq_test::proxy::FaultProxy;
+use rowmq_test::proxy::statement::{READ_TOPIC, STORE_IN_LANE};
 use rowmq_test::{TestDatabase, until};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -319,12 +320,12 @@ async fn a_connection_that_breaks_in_the_middle_costs_no_line_and_doubles_none()
     let database = mail().await;
     let proxy = FaultProxy::start(database.url()).await;
     let lines = numbered_lines(1000);
-    proxy.drop_reply_after("INSERT INTO queue_message (topic_id, priority, id");
+    proxy.drop_reply_after(STORE_IN_LANE);
     let arguments = ["mail", "--lines", "-", "--batch", "100", "--json"];
     let ended = run(&proxy.url(database.url()), &arguments, lines.as_bytes()).await;
     assert_eq!(ended.code(), Some(0), "{:?}", ended.sentences());
     assert_eq!(ended.counts(), [1000, 0, 0, 0]);
-    proxy.cut_before("INSERT INTO queue_message (topic_id, priority, id");
+    proxy.cut_before(STORE_IN_LANE);
     let ended = run(&proxy.url(database.url()), &arguments, lines.as_bytes()).await;
     assert_eq!(ended.code(), Some(0), "{:?}", ended.sentences());
     let [sent, resent, ..] = ended.counts();
@@ -342,7 +343,7 @@ async fn a_server_that_stays_away_is_given_up_with_a_sentence_and_a_summary() {
     let mut running = Running::start(&proxy.url(database.url()), &arguments);
     until("it has connected", async || crate::setup::lane_count(&database).await == 1).await;
     // While the topic is read, the line is not in doubt.
-    proxy.cut_before("SELECT queue_topic.id, queue_topic.name");
+    proxy.cut_before(READ_TOPIC);
     proxy.refuse_new();
     running.write(b"a line\n");
     proxy.sprung().await;

@@ -11,15 +11,16 @@ use rowmq_core::{NewMessage, TopicName, store};
 use rowmq_producer::{Producer, ProducerOptions};
 use rowmq_test::TestDatabase;
 use rowmq_test::proxy::FaultProxy;
+use rowmq_test::proxy::statement::{READ_TOPIC, STORE_IN_LANE};
 
 /// Batches of this size and more bypass the inbox.
 const DIRECT: usize = 100;
 
 /// Every statement of such a batch.
 const STATEMENTS: [&str; 8] = [
-    "SELECT queue_topic.id, queue_topic.name",
+    READ_TOPIC,
     "BEGIN",
-    "INSERT INTO queue_message (topic_id, priority, id",
+    STORE_IN_LANE,
     "SELECT queue_partition.partition_no",
     "SELECT priority, id",
     "INSERT INTO queue_log",

@@ -14,11 +14,9 @@ use rowmq_core::store::lane;
 use rowmq_core::{Error, Moment, MsgId, NewMessage, TopicName};
 use rowmq_producer::{Batching, Producer, ProducerOptions, Receipt, ResendPolicy, SendError};
 use rowmq_test::proxy::FaultProxy;
+use rowmq_test::proxy::statement::STORE_IN_LANE;
 use rowmq_test::{TestDatabase, until};
 use tokio::task::unconstrained;
-
-/// The statement of a batch.
-const IN_LANE: &str = "INSERT INTO queue_message (topic_id, priority, id";
 
 async fn send(producer: &Producer, topic: &TopicName, messages: Vec<NewMessage>) -> Vec<Receipt> {
     let mut receipts = Vec::new();
@@ -258,7 +256,7 @@ async fn replies_that_are_lost_double_nothing_and_every_receipt_has_its_outcome(
                 // At most ten batches, one of which is hit.
                 let arm =
                     if at % 2 == 0 { FaultProxy::drop_reply_after } else { FaultProxy::cut_before };
-                arm(&proxy, IN_LANE);
+                arm(&proxy, STORE_IN_LANE);
                 let receipts = send(&producer, &topic, part.to_vec()).await;
                 for outcome in join_all(receipts).await {
                     sent.push(outcome.expect("stored").msg_id);

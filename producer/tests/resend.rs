@@ -11,21 +11,19 @@ use rowmq_core::store::lane;
 use rowmq_core::{MsgId, NewMessage, TopicName};
 use rowmq_producer::{Producer, ProducerOptions, ResendPolicy, SendError, Sent};
 use rowmq_test::proxy::FaultProxy;
+use rowmq_test::proxy::statement::{READ_TOPIC, STORE_IN_LANE};
 use rowmq_test::{TestDatabase, until};
 use tokio::sync::mpsc;
 
-/// The statement with which a lane sends a batch, as it begins on the wire.
-const IN_LANE: &str = "INSERT INTO queue_message (topic_id, priority, id";
-
 /// Every statement of a single-statement batch.
-const STATEMENTS: [&str; 2] = ["SELECT queue_topic.id, queue_topic.name", IN_LANE];
+const STATEMENTS: [&str; 2] = [READ_TOPIC, STORE_IN_LANE];
 
 /// Every statement of a batch that is too large for that.
 const STATEMENTS_OF_MANY: [&str; 5] = [
-    "SELECT queue_topic.id, queue_topic.name",
+    READ_TOPIC,
     "BEGIN",
     "INSERT INTO queue_message (topic_id, priority, msg_id",
-    IN_LANE,
+    STORE_IN_LANE,
     "COMMIT",
 ];
 
@@ -76,7 +74,7 @@ impl Broken {
 
 #[tokio::test]
 async fn a_batch_whose_reply_is_lost_is_stored_once_and_not_sent_again() {
-    for (n, statement) in [(100, IN_LANE), (MANY, "COMMIT")] {
+    for (n, statement) in [(100, STORE_IN_LANE), (MANY, "COMMIT")] {
         let told = Told::default();
         let broken = Broken::new(told.options()).await;
         broken.proxy.drop_reply_after(statement);
@@ -93,7 +91,7 @@ async fn a_batch_whose_reply_is_lost_is_stored_once_and_not_sent_again() {
 
 #[tokio::test]
 async fn a_batch_cut_off_before_its_commit_is_sent_again_and_stored_once() {
-    for (n, statement) in [(100, IN_LANE), (MANY, "COMMIT")] {
+    for (n, statement) in [(100, STORE_IN_LANE), (MANY, "COMMIT")] {
         let told = Told::default();
         let broken = Broken::new(told.options()).await;
         broken.proxy.cut_before(statement);
@@ -127,7 +125,7 @@ async fn a_connection_that_breaks_at_any_statement_costs_nothing_and_doubles_not
 /// no ready message.
 #[tokio::test]
 async fn a_batch_with_delayed_messages_is_stored_once_wherever_it_breaks() {
-    for statement in ["BEGIN", "INSERT INTO queue_scheduled", IN_LANE, "COMMIT"] {
+    for statement in ["BEGIN", "INSERT INTO queue_scheduled", STORE_IN_LANE, "COMMIT"] {
         for arm in [FaultProxy::drop_reply_after, FaultProxy::cut_before] {
             for ready in [0, 3] {
                 let broken = Broken::new(ProducerOptions::default()).await;
@@ -154,7 +152,7 @@ async fn a_statement_that_arrives_after_its_batch_was_sent_again_stores_nothing(
         let told = Told::default();
         let options = ProducerOptions { lease: Duration::from_secs(3), ..told.options() };
         let broken = Broken::new(options).await;
-        broken.proxy.strand(IN_LANE);
+        broken.proxy.strand(STORE_IN_LANE);
         broken.send().await.expect("no panic").expect("acknowledged");
         broken.proxy.sprung().await;
         assert_eq!(told.resends(), 1);
@@ -175,7 +173,7 @@ async fn a_batch_given_up_as_not_stored_is_not_stored_by_a_statement_that_arrive
     let resend = ResendPolicy { max_resends: Some(0), ..ResendPolicy::default() };
     let lease = Duration::from_secs(3);
     let broken = Broken::new(ProducerOptions { resend, lease, ..ProducerOptions::default() }).await;
-    broken.proxy.strand(IN_LANE);
+    broken.proxy.strand(STORE_IN_LANE);
     let given_up = broken.send().await.expect("no panic");
     assert!(matches!(given_up, Err(SendError::GaveUp { .. })), "{given_up:?}");
     broken.send().await.expect("no panic").expect("the next goes through another lane");
@@ -261,7 +259,7 @@ async fn a_commit_nobody_can_ask_about_is_reported_as_unknown() {
         ResendPolicy { give_up_after: Duration::from_millis(300), ..ResendPolicy::default() };
     let broken =
         Broken::new(ProducerOptions { resend: policy, ..ProducerOptions::default() }).await;
-    broken.proxy.drop_reply_after(IN_LANE);
+    broken.proxy.drop_reply_after(STORE_IN_LANE);
     broken.proxy.refuse_new();
     let unknown = broken.send().await.expect("no panic");
     assert!(matches!(unknown, Err(SendError::Unknown { messages: 1, .. })), "{unknown:?}");
@@ -275,7 +273,7 @@ async fn a_commit_nobody_can_ask_about_is_reported_as_unknown() {
 async fn a_lane_that_vanishes_while_a_commit_is_in_doubt_leaves_it_unknown() {
     let (options, mut errors) = errors();
     let broken = Broken::new(options).await;
-    broken.proxy.drop_reply_after(IN_LANE);
+    broken.proxy.drop_reply_after(STORE_IN_LANE);
     broken.proxy.refuse_new();
     let send = broken.send();
     errors.recv().await.expect("a wait");
@@ -309,8 +307,8 @@ async fn thirty_two_senders_over_a_network_that_breaks_again_and_again_lose_and_
     while let Some(id) = acknowledgements.recv().await {
         sent.push(id.expect("acknowledged").msg_id);
         match sent.len() % 30 {
-            10 => broken.proxy.drop_reply_after(IN_LANE),
-            20 => broken.proxy.cut_before(IN_LANE),
+            10 => broken.proxy.drop_reply_after(STORE_IN_LANE),
+            20 => broken.proxy.cut_before(STORE_IN_LANE),
             0 => broken.proxy.reset(),
             _ => {}
         }

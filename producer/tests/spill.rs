@@ -14,9 +14,7 @@ use rowmq_core::{Error, MsgId, NewMessage, Priority, TopicName};
 use rowmq_producer::{Place, Producer, ProducerOptions, ResendPolicy, SendError, SpillOptions};
 use rowmq_test::TestDatabase;
 use rowmq_test::proxy::FaultProxy;
-
-/// The statement with which a lane sends a batch, as it begins on the wire.
-const IN_LANE: &str = "INSERT INTO queue_message (topic_id, priority, id";
+use rowmq_test::proxy::statement::STORE_IN_LANE;
 
 /// A topic, a proxy in front of its server, and a directory for a journal.
 struct Scene {
@@ -128,7 +126,7 @@ async fn a_batch_in_doubt_when_the_server_goes_away_is_stored_once() {
             let scene = Scene::new().await;
             let producer = scene.producer().await;
             let mut sent = scene.send(&producer, 1).await.0;
-            arm(&scene.proxy, IN_LANE);
+            arm(&scene.proxy, STORE_IN_LANE);
             scene.proxy.refuse_new();
             let batch = messages(n);
             sent.extend(batch.iter().map(|message| message.msg_id));
@@ -158,7 +156,7 @@ async fn a_connection_that_breaks_while_the_journal_is_sent_costs_nothing_and_do
         let (sent, _) = scene.send(&producer, 10).await;
         // The proxy's task does not run between the two calls.
         scene.proxy.pass();
-        arm(&scene.proxy, IN_LANE);
+        arm(&scene.proxy, STORE_IN_LANE);
         producer.drained().await.expect("open");
         scene.proxy.release();
         assert_eq!(scene.stored().await, sent);
@@ -359,7 +357,7 @@ async fn a_message_that_no_server_would_take_is_refused_before_it_is_spilled() {
 async fn what_is_in_doubt_when_its_lane_is_gone_is_kept_for_a_person() {
     let scene = Scene::new().await;
     let producer = scene.producer().await;
-    scene.proxy.drop_reply_after(IN_LANE);
+    scene.proxy.drop_reply_after(STORE_IN_LANE);
     scene.proxy.refuse_new();
     let doubted = producer.send(&scene.topic, NewMessage::new("x")).await.expect("spilled");
     let (sent, _) = scene.send(&producer, 2).await;
@@ -385,7 +383,7 @@ async fn a_send_that_nobody_polls_does_not_keep_the_producer_open() {
     options.resend.give_up_after = Duration::from_millis(100);
     let producer = scene.connect(options).await.expect("connected");
     scene.send(&producer, 1).await;
-    scene.proxy.drop_reply_after(IN_LANE);
+    scene.proxy.drop_reply_after(STORE_IN_LANE);
     scene.proxy.refuse_new();
     let mut send = std::pin::pin!(producer.send(&scene.topic, NewMessage::new("x")));
     assert!(futures_util::poll!(&mut send).is_pending());
@@ -427,7 +425,7 @@ async fn thirty_two_senders_over_an_outage_lose_and_double_nothing() {
         rowmq_test::until("some are stored", async || scene.stored().await.len() >= n).await;
     };
     reach(100).await;
-    scene.proxy.drop_reply_after(IN_LANE);
+    scene.proxy.drop_reply_after(STORE_IN_LANE);
     scene.proxy.refuse_new();
     scene.proxy.sprung().await;
     scene.proxy.refuse();

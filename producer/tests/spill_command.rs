@@ -14,6 +14,7 @@ use crate::setup::relay::{Relay, post};
 use crate::setup::stored;
 use rowmq_core::connection::ServerUrl;
 use rowmq_test::proxy::FaultProxy;
+use rowmq_test::proxy::statement::STORE_IN_LANE;
 use rowmq_test::{TestDatabase, until};
 
 /// Returns `rowmq-producer send mail` with a journal in this directory, ready to run.
@@ -120,7 +121,7 @@ async fn a_relay_killed_again_and_again_over_outages_loses_and_doubles_nothing_i
         let stored = numbers(&database).await.len();
         until("more is stored", async || numbers(&database).await.len() > stored + 20).await;
         match round % 3 {
-            0 => proxy.drop_reply_after("INSERT INTO queue_message (topic_id, priority, id"),
+            0 => proxy.drop_reply_after(STORE_IN_LANE),
             _ => proxy.refuse(),
         }
         let bytes = || std::fs::read_dir(&dir).map_or(0, Iterator::count);

@@ -8,6 +8,7 @@
 mod any;
 mod connect;
 mod hosts;
+mod kept;
 mod link;
 mod pool;
 mod query;
@@ -26,7 +27,9 @@ pub(crate) use self::connect::{connect_follower, connect_host, connect_to};
 pub(crate) use self::hosts::HostNo;
 pub use self::link::Link;
 pub use self::pool::{CheckedOut, Pool};
-pub(crate) use self::query::{execute, execute_surely, load, load_surely, select, select_surely};
+pub(crate) use self::query::{
+    execute, execute_surely, load, load_surely, select, select_surely, write, write_surely,
+};
 /// The types that a [`Connection`] reads rows as.
 #[doc(hidden)]
 pub use self::row::{Columns, FromColumn, FromRow};

@@ -53,5 +53,6 @@ pub mod worker;
 
 use self::inserted::first_inserted;
 use crate::connection::{
-    Statement, execute, execute_surely, load, load_surely, select, select_surely,
+    Statement, execute, execute_surely, load, load_surely, select, select_surely, write,
+    write_surely,
 };

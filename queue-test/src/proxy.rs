@@ -1,6 +1,8 @@
 //! A proxy between a client and the server that breaks connections at a chosen statement.
 
 mod link;
+#[doc(hidden)]
+pub mod statement;
 mod trap;
 
 use std::collections::HashMap;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rand::Rng;
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
-use rowmq_test::proxy::{FaultProxy, Side};
+use rowmq_test::proxy::{FaultProxy, Side, statement};
 
 use super::BEYOND_LEASE;
 use crate::arena::{Arena, Member, Role};
@@ -16,22 +16,18 @@ const SPRING: Duration = Duration::from_secs(8);
 
 const COMMIT: &str = "COMMIT";
 
-/// The statement of a producer's lane: it commits by itself.
-const LANE: &str = "INSERT INTO queue_message (topic_id, priority, id";
-
 /// The statements of a consumer that claims.
-const CLAIM: [&str; 3] =
-    ["SELECT priority, id, msg_id", "UPDATE queue_message", "INSERT INTO queue_claim"];
+const CLAIM: [&str; 3] = [statement::LOCK_READY, "UPDATE queue_message", statement::RECORD_CLAIM];
 
 /// Other statements of processes: a consumer settles, is declared dead, takes its name lock, beats
 /// and looks round; a producer reads its topic, looks up the outcome of a batch, and inserts.
 const OTHER: [&str; 8] = [
-    "DELETE m FROM queue_message",
-    "UPDATE queue_worker",
-    "SELECT GET_LOCK",
-    "SELECT 0 AS kind",
-    "SELECT queue_topic.id, queue_topic.name",
-    "UPDATE queue_message SET claim_no = (queue_message.claim_no",
+    statement::ACK,
+    statement::CHANGE_WORKER,
+    statement::TAKE_NAME_LOCK,
+    statement::PULSE,
+    statement::READ_TOPIC,
+    statement::FENCE_LANE,
     "INSERT INTO queue_message",
     "BEGIN",
 ];
@@ -87,7 +83,7 @@ pub(super) async fn cut_before(arena: &Arena, rng: &mut SmallRng) -> anyhow::Res
 pub(super) async fn strand(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
     let statement = match rng.random_range(0..4) {
         0 => CLAIM[rng.random_range(0..3)],
-        1 => LANE,
+        1 => statement::STORE_IN_LANE,
         _ => COMMIT,
     };
     if let Some(victim) = spring(arena, rng, |proxy| proxy.strand(statement)).await? {
@@ -99,7 +95,7 @@ pub(super) async fn strand(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<
 
 /// Makes a connection go dark in a transaction that holds row locks.
 pub(super) async fn cut_in_claim(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
-    let statement = ["INSERT INTO queue_claim", COMMIT][rng.random_range(0..2)];
+    let statement = [statement::RECORD_CLAIM, COMMIT][rng.random_range(0..2)];
     let victim = arena.fleet.pick(Role::Recorder, rng)?;
     trap(arena, &victim, |proxy| proxy.darken_at(statement)).await?;
     Ok(())
@@ -144,7 +140,7 @@ fn statement(rng: &mut SmallRng) -> &'static str {
     match rng.random_range(0..6) {
         0 => CLAIM[rng.random_range(0..CLAIM.len())],
         1 => OTHER[rng.random_range(0..OTHER.len())],
-        2..4 => LANE,
+        2..4 => statement::STORE_IN_LANE,
         _ => COMMIT,
     }
 }

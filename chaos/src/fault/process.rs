@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use rand::Rng;
 use rand::rngs::SmallRng;
+use rowmq_test::proxy::statement::STORE_IN_LANE;
 use rustix::process::Signal;
 
 use super::BEYOND_LEASE;
@@ -11,9 +12,6 @@ use crate::arena::{Arena, EFFECTS, LEDGER, Role, WORK};
 use crate::record::{Event, Hit};
 use crate::stream::STREAM;
 use crate::task::{Ending, Task};
-
-/// The statement of a lane that sends a batch, as it begins on the wire.
-const IN_LANE: &str = "INSERT INTO queue_message (topic_id, priority, id";
 
 pub(super) async fn kill_consumer(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
     let victim = arena.fleet.pick_consumer(rng)?;
@@ -45,7 +43,7 @@ pub(super) async fn kill_producer(arena: &Arena, rng: &mut SmallRng) -> anyhow::
 pub(super) async fn kill_spiller(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
     let victim = arena.fleet.pick(Role::Spiller, rng)?;
     match rng.random_range(0..3) {
-        0 => victim.proxy.drop_reply_after(IN_LANE),
+        0 => victim.proxy.drop_reply_after(STORE_IN_LANE),
         1 => victim.proxy.blackhole(),
         _ => victim.proxy.refuse(),
     }

@@ -2,7 +2,6 @@ use std::future::Future;
 
 use diesel::QueryResult;
 use diesel::deserialize::FromSqlRow;
-use diesel::expression::QueryMetadata;
 use diesel::mysql::Mysql;
 use diesel::query_builder::{Query, QueryFragment, QueryId};
 use diesel::query_dsl::CompatibleType;
@@ -43,13 +42,15 @@ pub trait Connection: Send {
 }
 
 /// A query of Diesel's whose rows, of the SQL type `S`, are read as `T`.
-pub trait Selects<T, S>: Query + QueryFragment<Mysql> + QueryId + Send {}
+pub trait Selects<T, S>:
+    Query<SqlType: CompatibleType<T, Mysql, SqlType = S>> + QueryFragment<Mysql> + QueryId + Send
+{
+}
 
 impl<Q, T, S> Selects<T, S> for Q
 where
     Q: Query + QueryFragment<Mysql> + QueryId + Send,
     Q::SqlType: CompatibleType<T, Mysql, SqlType = S>,
-    Mysql: QueryMetadata<Q::SqlType>,
 {
 }
 

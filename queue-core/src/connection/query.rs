@@ -2,40 +2,36 @@
 
 use diesel::deserialize::FromSqlRow;
 use diesel::mysql::Mysql;
-use diesel::query_builder::{QueryFragment, QueryId};
+use diesel::query_builder::QueryFragment;
 
+use super::kept::Kept;
 use super::{Connection, FromRow, Selects, Statement};
 use crate::model::{Error, Result};
 
-/// Runs a statement. Returns the number of rows it matched.
-pub(crate) async fn execute<Q>(
+/// Runs an INSERT, UPDATE or DELETE of Diesel's. Returns the number of rows it matched.
+pub(crate) async fn write<Q>(
     conn: &mut impl Connection,
     operation: &'static str,
     query: Q,
 ) -> Result<usize>
 where
-    Q: QueryFragment<Mysql> + QueryId + Send,
+    Q: QueryFragment<Mysql> + Send,
 {
-    conn.execute(query).await.map_err(|error| Error::database(operation, &error))
+    conn.execute(Kept(query)).await.map_err(|error| Error::database(operation, &error))
 }
 
-/// Runs an UPDATE, a DELETE or an INSERT of a SELECT that may read the rows of a range. If it
-/// reports that nothing matched, runs it again and believes the second answer.
-///
-/// On MariaDB, a `KILL QUERY` that arrives while a range is planned makes the statement match
-/// nothing and report success (*run* on 11.8: with one kill in seven; not on MySQL 9.7, nor where
-/// keys are joined from a list, for which [`execute`] suffices). A stream's worker took its own
-/// range for another worker's, and held it for as long as it lived.
-pub(crate) async fn execute_surely<Q>(
+/// As [`write`], for an UPDATE or a DELETE that may read the rows of a range; see
+/// [`execute_surely`].
+pub(crate) async fn write_surely<Q>(
     conn: &mut impl Connection,
     operation: &'static str,
     query: Q,
 ) -> Result<usize>
 where
-    Q: QueryFragment<Mysql> + QueryId + Send + Clone,
+    Q: QueryFragment<Mysql> + Send + Clone,
 {
-    match execute(conn, operation, query.clone()).await? {
-        0 => execute(conn, operation, query).await,
+    match write(conn, operation, query.clone()).await? {
+        0 => write(conn, operation, query).await,
         matched => Ok(matched),
     }
 }
@@ -49,7 +45,7 @@ pub(crate) async fn select<T, S>(
 where
     T: FromSqlRow<S, Mysql> + Send,
 {
-    conn.select(query).await.map_err(|error| Error::database(operation, &error))
+    conn.select(Kept(query)).await.map_err(|error| Error::database(operation, &error))
 }
 
 /// As [`select`], for a query whose empty answer would mean that something is gone; see
@@ -64,6 +60,33 @@ where
 {
     let rows = select(conn, operation, query.clone()).await?;
     if rows.is_empty() { select(conn, operation, query).await } else { Ok(rows) }
+}
+
+/// Runs a statement of our own text. Returns the number of rows it matched.
+pub(crate) async fn execute(
+    conn: &mut impl Connection,
+    operation: &'static str,
+    statement: Statement<'_>,
+) -> Result<usize> {
+    conn.execute(statement).await.map_err(|error| Error::database(operation, &error))
+}
+
+/// Runs an UPDATE, a DELETE or an INSERT of a SELECT that may read the rows of a range. If it
+/// reports that nothing matched, runs it again and believes the second answer.
+///
+/// On MariaDB, a `KILL QUERY` that arrives while a range is planned makes the statement match
+/// nothing and report success (*run* on 11.8: with one kill in seven; not on MySQL 9.7, nor where
+/// keys are joined from a list, for which [`execute`] suffices). A stream's worker took its own
+/// range for another worker's, and held it for as long as it lived.
+pub(crate) async fn execute_surely(
+    conn: &mut impl Connection,
+    operation: &'static str,
+    statement: Statement<'_>,
+) -> Result<usize> {
+    match execute(conn, operation, statement.clone()).await? {
+        0 => execute(conn, operation, statement).await,
+        matched => Ok(matched),
+    }
 }
 
 /// Runs a query of our own text. Returns its rows, read by position.

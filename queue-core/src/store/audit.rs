@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use diesel::prelude::*;
 
-use super::{Statement, execute, execute_surely, first_inserted, load, load_surely, select};
+use super::{
+    Statement, execute_surely, first_inserted, load, load_surely, select, write, write_surely,
+};
 use crate::connection::Connection;
 use crate::model::{Action, AuditDenied, AuditNo, Change, Entry, Error, Fault, Result, cut};
 use crate::schema::functions::now;
@@ -25,7 +27,7 @@ pub async fn record(conn: &mut impl Connection, change: &Change) -> Result<Audit
         dsl::target.eq(cut(&change.target, TARGET).as_bytes()),
         dsl::detail.eq(change.detail.as_deref().map(|detail| cut(detail, DETAIL).as_bytes())),
     ));
-    execute(conn, "write the audit", statement).await.map_err(or_denied)?;
+    write(conn, "write the audit", statement).await.map_err(or_denied)?;
     first_inserted(conn, "write the audit").await.map(AuditNo)
 }
 
@@ -52,7 +54,7 @@ pub async fn has_since(
 pub async fn add(conn: &mut impl Connection, entry: AuditNo, messages: usize) -> Result<()> {
     let statement = diesel::update(dsl::queue_audit.find(entry))
         .set(dsl::messages.eq(dsl::messages + messages as u64));
-    execute_surely(conn, "write the audit", statement).await.map(|_| ()).map_err(or_denied)
+    write_surely(conn, "write the audit", statement).await.map(|_| ()).map_err(or_denied)
 }
 
 fn or_denied(error: Error) -> Error {

@@ -3,7 +3,7 @@
 
 use diesel::prelude::*;
 
-use super::{Statement, execute_surely, load, select};
+use super::{Statement, load, select, write_surely};
 use crate::connection::{Connection, row};
 use crate::model::{Backlog, Priority, Result, RowId, Topic, TopicId};
 use crate::schema::functions::now;
@@ -139,6 +139,6 @@ pub async fn publish(conn: &mut impl Connection, topic: &Topic, backlog: Backlog
         queue_topic::backlog_full.eq(backlog.full),
         queue_topic::backlog_at.eq(now().nullable()),
     ));
-    execute_surely(conn, OPERATION, statement).await?;
+    write_surely(conn, OPERATION, statement).await?;
     Ok(true)
 }

@@ -6,7 +6,7 @@ use diesel::dsl::DuplicatedKeys;
 use diesel::prelude::*;
 
 use super::claim::Fence;
-use super::{Statement, execute, execute_surely, load, select_surely};
+use super::{Statement, execute_surely, load, select_surely, write, write_surely};
 use crate::connection::{Connection, row};
 use crate::model::{DeliveryNo, MsgId, Priority, Result, RowId, TopicId, WorkerId};
 use crate::schema::functions::now;
@@ -83,7 +83,7 @@ pub async fn ask(
         .on_conflict(DuplicatedKeys)
         .do_update()
         .set(request);
-    execute(conn, "cancel: ask the worker", statement).await?;
+    write(conn, "cancel: ask the worker", statement).await?;
     Ok(())
 }
 
@@ -113,7 +113,7 @@ pub async fn was_taken(conn: &mut impl Connection, row: RowId) -> Result<bool> {
 pub async fn ask_no_more(conn: &mut impl Connection, row: RowId) -> Result<()> {
     let request = dsl::queue_cancellation.find(row).filter(dsl::worker_id.eq(NO_WORKER));
     let statement = diesel::delete(request);
-    execute_surely(conn, "cancel: ask no more", statement).await?;
+    write_surely(conn, "cancel: ask no more", statement).await?;
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use diesel::prelude::*;
 use diesel::sql_types::Binary;
 
 use super::installation::Office;
-use super::{Statement, execute, load, select};
+use super::{Statement, load, select, write};
 use crate::connection::Connection;
 use crate::model::column::{Text, Time};
 use crate::model::{ConnId, Result};
@@ -79,7 +79,7 @@ pub async fn record(
         .on_conflict(DuplicatedKeys)
         .do_update()
         .set((row, dsl::runs.eq(dsl::runs + 1_u64)));
-    execute(conn, "record the duty", statement).await?;
+    write(conn, "record the duty", statement).await?;
     Ok(())
 }
 

@@ -10,7 +10,7 @@ use diesel::dsl::auto_type;
 use diesel::prelude::*;
 use uuid::Uuid;
 
-use super::{execute, execute_surely, first_inserted, select};
+use super::{first_inserted, select, write, write_surely};
 use crate::connection::Connection;
 use crate::model::{ClaimNo, Result, RowId, TopicId};
 use crate::schema::functions::now;
@@ -83,7 +83,7 @@ pub async fn open(conn: &mut impl Connection, kind: LaneKind, name: Uuid) -> Res
         dsl::enqueued_at.eq(now()),
         dsl::body.eq(&b""[..]),
     ));
-    execute(conn, OPERATION, statement).await?;
+    write(conn, OPERATION, statement).await?;
     let row = RowId(first_inserted(conn, OPERATION).await?);
     Ok(LaneId { row, name, kind })
 }
@@ -105,7 +105,7 @@ pub async fn seq(conn: &mut impl Connection, lane: LaneId) -> Result<Option<u64>
 pub async fn fence(conn: &mut impl Connection, lane: LaneId, before: u64) -> Result<Fenced> {
     let statement = diesel::update(row_of(lane).filter(dsl::claim_no.eq(ClaimNo(before))))
         .set((dsl::claim_no.eq(dsl::claim_no + 2_u64), dsl::enqueued_at.eq(now())));
-    execute_surely(conn, "fence the lane", statement).await?;
+    write_surely(conn, "fence the lane", statement).await?;
     Ok(match seq(conn, lane).await? {
         Some(seq) if seq == before + 1 => Fenced::Stored,
         Some(seq) if seq == before + 2 => Fenced::NotStored,
@@ -115,7 +115,7 @@ pub async fn fence(conn: &mut impl Connection, lane: LaneId, before: u64) -> Res
 
 /// PRIMARY: closes a lane that never had a batch in doubt.
 pub async fn close(conn: &mut impl Connection, lane: LaneId) -> Result<()> {
-    execute_surely(conn, "close the lane", diesel::delete(row_of(lane))).await?;
+    write_surely(conn, "close the lane", diesel::delete(row_of(lane))).await?;
     Ok(())
 }
 

@@ -13,7 +13,7 @@ use diesel::prelude::*;
 
 use super::claim::{Fence, Place};
 use super::row_set::{KEYS, RowSet};
-use super::{Statement, execute, execute_surely, load, load_surely, select};
+use super::{Statement, execute, execute_surely, load, load_surely, select, write, write_surely};
 use crate::connection::{Connection, row};
 use crate::model::{Priority, Result, RowId, TopicId};
 use crate::schema::functions::now;
@@ -71,7 +71,7 @@ pub async fn make(conn: &mut impl Connection, topic: TopicId) -> Result<()> {
         .on_conflict(DuplicatedKeys)
         .do_update()
         .set(queue_limit::topic_id.eq(queue_limit::topic_id));
-    execute(conn, "claim: make the gate", statement).await?;
+    write(conn, "claim: make the gate", statement).await?;
     Ok(())
 }
 
@@ -194,8 +194,8 @@ pub async fn suspect(conn: &mut impl Connection, topic: TopicId) -> Result<Optio
 /// PRIMARY of both tables: forgets the gate and the slots of a topic that is being deleted.
 pub async fn delete(conn: &mut impl Connection, topic: TopicId) -> Result<()> {
     let slots = diesel::delete(queue_slot::table.filter(queue_slot::topic_id.eq(topic)));
-    execute_surely(conn, "delete the topic's slots", slots).await?;
+    write_surely(conn, "delete the topic's slots", slots).await?;
     let gate = diesel::delete(queue_limit::table.find(topic));
-    execute_surely(conn, "delete the topic's gate", gate).await?;
+    write_surely(conn, "delete the topic's gate", gate).await?;
     Ok(())
 }

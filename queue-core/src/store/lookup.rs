@@ -11,7 +11,7 @@ use super::enqueue::is_kept;
 use super::moment::{LATEST, MOMENT, micros};
 use super::row_set::{LIST_LIMIT, placeholders};
 use super::scheduled::Due;
-use super::{Statement, execute, execute_surely, load, select};
+use super::{Statement, execute, execute_surely, load, select, write_surely};
 use crate::connection::{Connection, row};
 use crate::model::{Moment, MsgId, NewMessage, Result, RowId, TopicId};
 use crate::schema::{queue_lookup, queue_topic};
@@ -71,7 +71,7 @@ pub async fn replace(
         queue_lookup::biz_id.eq(by.biz_id.as_deref()),
         queue_lookup::ordering_key.eq(by.key.as_deref()),
     ));
-    execute_surely(conn, "enqueue: replace in the lookup", statement).await?;
+    write_surely(conn, "enqueue: replace in the lookup", statement).await?;
     Ok(())
 }
 

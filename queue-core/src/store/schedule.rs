@@ -5,16 +5,15 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
-use diesel::dsl::{AsSelect, auto_type, case_when};
+use diesel::dsl::{AsSelect, auto_type};
 use diesel::expression::SqlLiteral;
 use diesel::mysql::Mysql;
 use diesel::mysql::sql_types::Datetime;
 use diesel::prelude::*;
-use diesel::sql_types::Bool;
 
 use super::moment::{MOMENT, micros};
 use super::moves::equal;
-use super::{Statement, execute, execute_surely, load, select};
+use super::{Statement, execute, load, select, write_surely};
 use crate::connection::Connection;
 use crate::model::column::{Text, Time};
 use crate::model::{
@@ -211,13 +210,12 @@ pub async fn advance(
     enqueued: usize,
 ) -> Result<()> {
     let at_the_tick = dsl::name.eq(name).and(dsl::next_at.eq(Time(from)));
-    let last = case_when(last.is_some().into_sql::<Bool>(), last.map(Time)).otherwise(dsl::last_at);
     let statement = diesel::update(dsl::queue_schedule.filter(at_the_tick)).set((
         dsl::next_at.eq(next.map(Time)),
-        dsl::last_at.eq(last),
+        last.map(|last| dsl::last_at.eq(Time(last))),
         dsl::ticks.eq(dsl::ticks + enqueued as u64),
     ));
-    equal("tick", 1, execute_surely(conn, "tick", statement).await?)
+    equal("tick", 1, write_surely(conn, "tick", statement).await?)
 }
 
 /// PRIMARY (name): pauses the schedule.
@@ -227,7 +225,7 @@ pub async fn advance(
 pub async fn pause(conn: &mut impl Connection, name: &ScheduleName) -> Result<()> {
     let statement = diesel::update(dsl::queue_schedule.find(name))
         .set((dsl::paused.eq(true), dsl::updated_at.eq(now())));
-    one_schedule(name, execute_surely(conn, "pause the schedule", statement).await?)
+    one_schedule(name, write_surely(conn, "pause the schedule", statement).await?)
 }
 
 /// PRIMARY (name): resumes the schedule, with its first tick at `next`.
@@ -244,7 +242,7 @@ pub async fn resume(
         dsl::updated_at.eq(now()),
         dsl::next_at.eq(next.map(Time)),
     ));
-    one_schedule(name, execute_surely(conn, "resume the schedule", statement).await?)
+    one_schedule(name, write_surely(conn, "resume the schedule", statement).await?)
 }
 
 /// PRIMARY (name): deletes the schedule; the messages it has enqueued stay.
@@ -253,13 +251,13 @@ pub async fn resume(
 /// [`Error::UnknownSchedule`].
 pub async fn delete(conn: &mut impl Connection, name: &ScheduleName) -> Result<()> {
     let statement = diesel::delete(dsl::queue_schedule.find(name));
-    one_schedule(name, execute_surely(conn, "delete the schedule", statement).await?)
+    one_schedule(name, write_surely(conn, "delete the schedule", statement).await?)
 }
 
 /// KEY (`topic_id`): deletes the schedules of a topic that is being deleted; returns how many.
 pub async fn delete_of_topic(conn: &mut impl Connection, topic: TopicId) -> Result<usize> {
     let statement = diesel::delete(dsl::queue_schedule.filter(dsl::topic_id.eq(topic)));
-    execute_surely(conn, "delete the topic's schedules", statement).await
+    write_surely(conn, "delete the topic's schedules", statement).await
 }
 
 fn one_schedule(name: &ScheduleName, matched: usize) -> Result<()> {

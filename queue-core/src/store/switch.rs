@@ -3,7 +3,7 @@
 use diesel::dsl::DuplicatedKeys;
 use diesel::prelude::*;
 
-use super::{execute, select};
+use super::{select, write};
 use crate::connection::Connection;
 use crate::model::{Access, Result};
 use crate::schema::functions::now;
@@ -33,6 +33,6 @@ pub async fn set(conn: &mut impl Connection, access: Access) -> Result<()> {
         .on_conflict(DuplicatedKeys)
         .do_update()
         .set(row);
-    execute(conn, "set the switch for all topics", statement).await?;
+    write(conn, "set the switch for all topics", statement).await?;
     Ok(())
 }

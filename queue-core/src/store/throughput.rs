@@ -5,7 +5,7 @@ use std::time::Duration;
 use diesel::dsl::{exists, not};
 use diesel::prelude::*;
 
-use super::{Statement, execute, execute_surely, load};
+use super::{Statement, execute, execute_surely, load, write_surely};
 use crate::connection::{Connection, row};
 use crate::model::{Result, Throughput, TopicId, WorkerId};
 use crate::schema::queue_throughput::dsl;
@@ -95,7 +95,7 @@ pub async fn fold(conn: &mut impl Connection, worker: WorkerId) -> Result<usize>
 /// PRIMARY: removes a worker's totals.
 pub async fn forget(conn: &mut impl Connection, worker: WorkerId) -> Result<usize> {
     let statement = diesel::delete(dsl::queue_throughput.filter(dsl::worker_id.eq(worker)));
-    execute_surely(conn, "forget the throughput", statement).await
+    write_surely(conn, "forget the throughput", statement).await
 }
 
 /// PRIMARY: removes totals that workers that are gone stored for topics that are gone.
@@ -104,5 +104,5 @@ pub async fn forget_topics(conn: &mut impl Connection) -> Result<usize> {
     let statement = diesel::delete(
         dsl::queue_throughput.filter(dsl::worker_id.eq(WorkerId(0)).and(not(exists(topic)))),
     );
-    execute_surely(conn, "forget the throughput of topics", statement).await
+    write_surely(conn, "forget the throughput of topics", statement).await
 }

@@ -10,7 +10,7 @@ use diesel::prelude::*;
 
 use self::dead_letters::dead_letter_topic_id;
 use self::row::{SettingsRow, TopicRow, topics};
-use super::{execute, execute_surely, select, select_surely};
+use super::{select, select_surely, write, write_surely};
 use crate::connection::Connection;
 use crate::model::{
     Access, Error, Fault, Result, Sampling, Topic, TopicId, TopicKind, TopicName, TopicSettings,
@@ -120,7 +120,7 @@ pub async fn create_kind(
         SettingsRow::new(settings, dead_letter_topic)?,
     );
     let statement = diesel::insert_into(queue_topic::table).values(row);
-    match execute(conn, "create the topic", statement).await {
+    match write(conn, "create the topic", statement).await {
         Err(error) if error.fault() == Fault::Duplicate => {
             Err(Error::TopicExists { topic: name.clone() })
         }
@@ -148,7 +148,7 @@ pub async fn set(
     let row = SettingsRow::new(settings, dead_letter_topic)?;
     let statement = diesel::update(queue_topic::table.filter(queue_topic::name.eq(name)))
         .set((&row, queue_topic::updated_at.eq(now())));
-    one_topic(name, execute_surely(conn, "set the topic", statement).await?)?;
+    one_topic(name, write_surely(conn, "set the topic", statement).await?)?;
     if topic.is_stream() && settings.trace != topic.settings.trace {
         trace_groups(conn, topic.id, settings.trace).await?;
     }
@@ -175,7 +175,7 @@ async fn trace_groups(
 ) -> Result<()> {
     let statement = diesel::update(queue_topic::table.filter(queue_topic::stream_id.eq(stream)))
         .set(queue_topic::trace_ppm.eq(sampling.millionths()));
-    execute_surely(conn, "set the groups' trace", statement).await?;
+    write_surely(conn, "set the groups' trace", statement).await?;
     Ok(())
 }
 
@@ -193,7 +193,7 @@ pub async fn set_access(
         queue_topic::claim_paused.eq(!access.may_claim()),
         queue_topic::updated_at.eq(now()),
     ));
-    one_topic(name, execute_surely(conn, "set the topic's access", statement).await?)
+    one_topic(name, write_surely(conn, "set the topic's access", statement).await?)
 }
 
 /// KEY (`stream_id`): reads the groups that read the stream, in the order of their creation.
@@ -206,7 +206,7 @@ pub async fn groups_of(conn: &mut impl Connection, stream: TopicId) -> Result<Ve
 /// PRIMARY: removes the topic's row; its messages must be gone already.
 pub async fn delete(conn: &mut impl Connection, id: TopicId) -> Result<usize> {
     let statement = diesel::delete(queue_topic::table.filter(queue_topic::id.eq(id)));
-    execute_surely(conn, "delete the topic", statement).await
+    write_surely(conn, "delete the topic", statement).await
 }
 
 /// UNIQUE (name): gives a topic that was just created the number of one that is gone, in the
@@ -217,7 +217,7 @@ pub async fn delete(conn: &mut impl Connection, id: TopicId) -> Result<usize> {
 pub async fn set_id(conn: &mut impl Connection, name: &TopicName, id: TopicId) -> Result<()> {
     let statement = diesel::update(queue_topic::table.filter(queue_topic::name.eq(name)))
         .set(queue_topic::id.eq(id));
-    one_topic(name, execute_surely(conn, "restore the topic", statement).await?)
+    one_topic(name, write_surely(conn, "restore the topic", statement).await?)
 }
 
 /// Checks that the settings fit the kind of topic. The lookup does not cover logs: it would report

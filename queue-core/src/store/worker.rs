@@ -15,7 +15,7 @@ use diesel::dsl::auto_type;
 use diesel::prelude::*;
 use uuid::Uuid;
 
-use super::{execute, execute_surely, first_inserted};
+use super::{first_inserted, write, write_surely};
 use crate::connection::Connection;
 use crate::model::{Result, WorkerId};
 use crate::schema::functions::{connection_id, current_user, now};
@@ -54,7 +54,7 @@ pub async fn register(
         dsl::beat_at.eq(now()),
         dsl::registered_at.eq(now()),
     ));
-    execute(conn, OPERATION, statement).await?;
+    write(conn, OPERATION, statement).await?;
     Ok(WorkerId(first_inserted(conn, OPERATION).await?))
 }
 
@@ -79,11 +79,11 @@ pub async fn adopt(
     match role {
         Role::Life => {
             let row = (dsl::life_conn_id.eq(connection_id()), row);
-            execute_surely(conn, OPERATION, diesel::update(living).set(row)).await
+            write_surely(conn, OPERATION, diesel::update(living).set(row)).await
         }
         Role::Work => {
             let row = (dsl::conn_id.eq(connection_id()), row);
-            execute_surely(conn, OPERATION, diesel::update(living).set(row)).await
+            write_surely(conn, OPERATION, diesel::update(living).set(row)).await
         }
     }
 }
@@ -99,14 +99,14 @@ fn living<'i>(worker: WorkerId, instance: &'i [u8]) -> _ {
 pub async fn beat(conn: &mut impl Connection, worker: WorkerId, instance: Uuid) -> Result<usize> {
     let statement = diesel::update(living(worker, instance.as_bytes()))
         .set((dsl::beat_no.eq(dsl::beat_no + 1_u64), dsl::beat_at.eq(now())));
-    execute_surely(conn, "beat", statement).await
+    write_surely(conn, "beat", statement).await
 }
 
 /// PRIMARY: ends the worker in order; it has released all it held.
 pub async fn stop(conn: &mut impl Connection, worker: WorkerId, instance: Uuid) -> Result<usize> {
     let statement = diesel::update(living(worker, instance.as_bytes()))
         .set((dsl::state.eq(&b"stopped"[..]), dsl::ended_at.eq(now().nullable())));
-    execute_surely(conn, "deregister the worker", statement).await
+    write_surely(conn, "deregister the worker", statement).await
 }
 
 /// PRIMARY: declares the worker dead, unless its row has changed since `seen` was read: a beat, an
@@ -128,5 +128,5 @@ pub async fn declare_dead(
             dsl::ended_at.eq(now().nullable()),
             dsl::end_reason.eq(reason.as_bytes()),
         ));
-    execute_surely(conn, "declare the worker dead", statement).await
+    write_surely(conn, "declare the worker dead", statement).await
 }

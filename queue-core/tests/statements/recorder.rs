@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use diesel::QueryResult;
 use diesel::deserialize::FromSqlRow;
 use diesel::mysql::{Mysql, MysqlQueryBuilder};
-use diesel::query_builder::{AsQuery, QueryBuilder, QueryFragment, QueryId};
+use diesel::query_builder::{QueryBuilder, QueryFragment, QueryId};
 use rowmq_core::connection::{Connection, FromRow, Selects, Statement};
 
 /// Records the text of each statement. A query has no rows.
@@ -13,19 +13,25 @@ use rowmq_core::connection::{Connection, FromRow, Selects, Statement};
 pub(crate) struct Recorder {
     /// The texts of all statements so far.
     pub(crate) texts: BTreeSet<String>,
+    /// Those of them that a connection does not keep prepared.
+    pub(crate) not_kept: BTreeSet<String>,
     matched: usize,
 }
 
 impl Recorder {
     /// Answers every statement that changes rows with this number of them.
     pub(crate) fn answering(matched: usize) -> Self {
-        Self { texts: BTreeSet::new(), matched }
+        Self { texts: BTreeSet::new(), not_kept: BTreeSet::new(), matched }
     }
 
     fn record(&mut self, query: &impl QueryFragment<Mysql>) -> QueryResult<()> {
         let mut text = MysqlQueryBuilder::new();
         query.to_sql(&mut text, &Mysql)?;
-        self.texts.insert(text.finish());
+        let text = text.finish();
+        if !query.is_safe_to_cache_prepared(&Mysql)? {
+            self.not_kept.insert(text.clone());
+        }
+        self.texts.insert(text);
         Ok(())
     }
 }
@@ -44,7 +50,7 @@ impl Connection for Recorder {
         Q: Selects<T, S>,
         T: FromSqlRow<S, Mysql> + Send,
     {
-        self.record(&query.as_query())?;
+        self.record(&query)?;
         Ok(Vec::new())
     }
 

@@ -169,7 +169,7 @@ fn may_sort(sql: &str) -> bool {
 }
 
 /// Runs everything that runs all the time, through the recorder.
-async fn do_everything(scene: &mut Scene, recorder: &Recorder, strategy: ClaimStrategy) {
+pub(crate) async fn do_everything(scene: &mut Scene, recorder: &Recorder, strategy: ClaimStrategy) {
     let worker = scene.worker_with(|options| {
         options.url = recorder.url().clone();
         options.strategy = strategy;

@@ -7,7 +7,7 @@ use crate::model::{Group, HeaderFilter, Offset, PartitionNo, Result, TopicId};
 use crate::schema::queue_cursor::dsl;
 use crate::store::moves::equal;
 use crate::store::rescue::SHARED_CRASHES;
-use crate::store::{execute, execute_surely, load, select};
+use crate::store::{load, select, write, write_surely};
 
 /// PRIMARY: creates the group's cursor of a partition.
 pub async fn create(
@@ -21,7 +21,7 @@ pub async fn create(
         dsl::partition_no.eq(partition),
         dsl::next_offset.eq(next),
     ));
-    execute(conn, "create the cursor", statement).await?;
+    write(conn, "create the cursor", statement).await?;
     Ok(())
 }
 
@@ -113,7 +113,7 @@ pub async fn advance(
     const OPERATION: &str = "claim: advance the cursor";
     let statement = diesel::update(dsl::queue_cursor.find((group, partition)))
         .set((dsl::next_offset.eq(to), dsl::lost.eq(dsl::lost + lost)));
-    equal(OPERATION, 1, execute_surely(conn, OPERATION, statement).await?)
+    equal(OPERATION, 1, write_surely(conn, OPERATION, statement).await?)
 }
 
 /// PRIMARY: counts messages of claimed ranges that had been pruned before they were read.
@@ -125,7 +125,7 @@ pub async fn count_lost(
 ) -> Result<usize> {
     let statement = diesel::update(dsl::queue_cursor.find((group, partition)))
         .set(dsl::lost.eq(dsl::lost + lost));
-    execute_surely(conn, "count what is lost to retention", statement).await
+    write_surely(conn, "count what is lost to retention", statement).await
 }
 
 /// PRIMARY: moves a locked cursor elsewhere, in a new generation.
@@ -138,11 +138,11 @@ pub async fn reset(
     const OPERATION: &str = "reset the cursor";
     let statement = diesel::update(dsl::queue_cursor.find((group, partition)))
         .set((dsl::next_offset.eq(to), dsl::generation.eq(dsl::generation + 1_u64)));
-    equal(OPERATION, 1, execute_surely(conn, OPERATION, statement).await?)
+    equal(OPERATION, 1, write_surely(conn, OPERATION, statement).await?)
 }
 
 /// PRIMARY: removes the group's cursors.
 pub async fn delete(conn: &mut impl Connection, group: TopicId) -> Result<usize> {
     let statement = diesel::delete(dsl::queue_cursor.filter(dsl::group_id.eq(group)));
-    execute_surely(conn, "delete the cursors", statement).await
+    write_surely(conn, "delete the cursors", statement).await
 }

@@ -11,7 +11,7 @@ use crate::model::{MemberName, Offset, PartitionNo, Result, TopicId, WorkerId};
 use crate::schema::functions::now;
 use crate::schema::queue_member::{self, dsl};
 use crate::schema::queue_worker;
-use crate::store::{execute, execute_surely, select_surely};
+use crate::store::{select_surely, write, write_surely};
 
 /// A named member's position in a partition, as recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Queryable, Selectable)]
@@ -101,7 +101,7 @@ pub async fn create(
         dsl::worker_id.eq(place.worker),
         dsl::told_at.eq(now()),
     ));
-    execute(conn, "make the member", statement).await?;
+    write(conn, "make the member", statement).await?;
     Ok(())
 }
 
@@ -115,7 +115,7 @@ pub async fn take(
     let statement =
         diesel::update(dsl::queue_member.filter(dsl::group_id.eq(group).and(dsl::name.eq(name))))
             .set((dsl::worker_id.eq(worker), dsl::told_at.eq(now())));
-    execute_surely(conn, "take the member", statement).await
+    write_surely(conn, "take the member", statement).await
 }
 
 /// A member's acknowledgement in a partition.
@@ -144,7 +144,7 @@ pub async fn report(
         dsl::lost.eq(dsl::lost + progress.lost),
         dsl::told_at.eq(now()),
     ));
-    execute_surely(conn, "tell how far the member has come", statement).await
+    write_surely(conn, "tell how far the member has come", statement).await
 }
 
 /// PRIMARY, all members of the group: moves their positions in a partition, and fences the workers
@@ -161,7 +161,7 @@ pub async fn reset(
         dsl::worker_id.eq(WorkerId(0)),
         dsl::told_at.eq(now()),
     ));
-    execute_surely(conn, "reset the members", statement).await
+    write_surely(conn, "reset the members", statement).await
 }
 
 /// PRIMARY: removes a member.
@@ -172,11 +172,11 @@ pub async fn delete(
 ) -> Result<usize> {
     let statement =
         diesel::delete(dsl::queue_member.filter(dsl::group_id.eq(group).and(dsl::name.eq(name))));
-    execute_surely(conn, "forget the member", statement).await
+    write_surely(conn, "forget the member", statement).await
 }
 
 /// PRIMARY: removes every member of the group.
 pub async fn delete_all(conn: &mut impl Connection, group: TopicId) -> Result<usize> {
     let statement = diesel::delete(dsl::queue_member.filter(dsl::group_id.eq(group)));
-    execute_surely(conn, "forget the members", statement).await
+    write_surely(conn, "forget the members", statement).await
 }

@@ -7,7 +7,7 @@ use crate::model::{Offset, PartitionNo, Result, TopicId};
 use crate::schema::queue_partition::{self, dsl};
 use crate::schema::queue_topic;
 use crate::store::moves::equal;
-use crate::store::{execute, execute_surely, select_surely};
+use crate::store::{select_surely, write, write_surely};
 
 /// A partition, as recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, Queryable, Selectable)]
@@ -29,7 +29,7 @@ pub async fn create(conn: &mut impl Connection, stream: TopicId, from: u32, to: 
     for no in from..to {
         let statement = diesel::insert_into(dsl::queue_partition)
             .values((dsl::topic_id.eq(stream), dsl::partition_no.eq(no)));
-        execute(conn, "create the partition", statement).await?;
+        write(conn, "create the partition", statement).await?;
     }
     Ok(())
 }
@@ -102,13 +102,13 @@ pub async fn advance(
     let as_seen =
         dsl::queue_partition.find((stream, seen.no)).filter(dsl::next_offset.eq(seen.next));
     let statement = diesel::update(as_seen).set(dsl::next_offset.eq(dsl::next_offset + by));
-    equal(OPERATION, 1, execute_surely(conn, OPERATION, statement).await?)
+    equal(OPERATION, 1, write_surely(conn, OPERATION, statement).await?)
 }
 
 /// PRIMARY: removes the stream's partitions; their messages must be gone already.
 pub async fn delete(conn: &mut impl Connection, stream: TopicId) -> Result<usize> {
     let statement = diesel::delete(dsl::queue_partition.filter(dsl::topic_id.eq(stream)));
-    execute_surely(conn, "delete the partitions", statement).await
+    write_surely(conn, "delete the partitions", statement).await
 }
 
 /// PRIMARY: moves the beginning of a partition: the oldest message kept is now `first`.
@@ -121,5 +121,5 @@ pub async fn cut(
     let is_inside = dsl::first_offset.lt(first).and(dsl::next_offset.ge(first));
     let statement = diesel::update(dsl::queue_partition.find((stream, no)).filter(is_inside))
         .set(dsl::first_offset.eq(first));
-    execute_surely(conn, "prune: cut the log", statement).await
+    write_surely(conn, "prune: cut the log", statement).await
 }

@@ -7,7 +7,7 @@ use crate::model::{Offset, PartitionNo, RangeId, Result, TopicId};
 use crate::schema::queue_passed::dsl;
 use crate::store::moves::equal;
 use crate::store::row_set::KEYS;
-use crate::store::{execute, execute_surely, select_surely};
+use crate::store::{execute, execute_surely, select_surely, write};
 
 /// PRIMARY, plain: reads the messages of the range that were acked this way.
 pub async fn of_range(conn: &mut impl Connection, range: RangeId) -> Result<Vec<Offset>> {
@@ -27,7 +27,7 @@ pub async fn insert(conn: &mut impl Connection, range: RangeId, offset: Offset) 
     const OPERATION: &str = "settle: ack a message of a range";
     let statement = diesel::insert_into(dsl::queue_passed)
         .values((dsl::range_id.eq(range), dsl::offset_no.eq(offset)));
-    equal(OPERATION, 1, execute(conn, OPERATION, statement).await?)
+    equal(OPERATION, 1, write(conn, OPERATION, statement).await?)
 }
 
 /// PRIMARY, key by key: removes rows that are no longer needed. A range of keys would wait for the

@@ -22,7 +22,7 @@ use crate::schema::queue_range::dsl;
 use crate::store::claim::Fence;
 use crate::store::moves::{WITH_FAILED_RUN, equal};
 use crate::store::rescue::SHARED_CRASHES;
-use crate::store::{execute, execute_surely, first_inserted, load, load_surely};
+use crate::store::{execute_surely, first_inserted, load, load_surely, write, write_surely};
 
 /// A range, as recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -174,7 +174,7 @@ pub async fn insert_own(
         dsl::delivery_no.eq(DeliveryNo(1)),
         dsl::claimed_at.eq(now().nullable()),
     ));
-    execute(conn, OPERATION, statement).await?;
+    write(conn, OPERATION, statement).await?;
     Ok(RangeId(first_inserted(conn, OPERATION).await?))
 }
 
@@ -196,7 +196,7 @@ pub async fn insert_free(
         dsl::delivery_no.eq(delivery_no),
         dsl::suspicions.eq(suspicions),
     ));
-    execute(conn, OPERATION, statement).await?;
+    write(conn, OPERATION, statement).await?;
     Ok(RangeId(first_inserted(conn, OPERATION).await?))
 }
 
@@ -221,7 +221,7 @@ pub async fn take(
         dsl::ready_at.eq(None::<Time>),
         dsl::claimed_at.eq(now().nullable()),
     ));
-    equal(OPERATION, 1, execute_surely(conn, OPERATION, statement).await?)
+    equal(OPERATION, 1, write_surely(conn, OPERATION, statement).await?)
 }
 
 /// PRIMARY: advances the mark from `from` to `to`: everything between is settled. 0 rows: the
@@ -239,12 +239,12 @@ pub async fn pass(
         dsl::crashes.eq(0),
         dsl::history.eq(None::<Vec<u8>>),
     ));
-    execute_surely(conn, "settle: mark the range", statement).await
+    write_surely(conn, "settle: mark the range", statement).await
 }
 
 /// PRIMARY: ends a range of which everything is settled. 0 rows: the worker no longer owns it.
 pub async fn end(conn: &mut impl Connection, range: RangeId, fence: Fence) -> Result<usize> {
-    execute_surely(conn, "settle: end the range", diesel::delete(owned(range, fence))).await
+    write_surely(conn, "settle: end the range", diesel::delete(owned(range, fence))).await
 }
 
 /// PRIMARY: gives the range back up to `hi`, with the failures and crashes of the message at its
@@ -261,7 +261,7 @@ pub async fn release(
         dsl::claim_no.eq(ClaimNo(0)),
         dsl::conn_id.eq(ConnId(0)),
     ));
-    execute_surely(conn, "settle: release the range", statement).await
+    write_surely(conn, "settle: release the range", statement).await
 }
 
 /// PRIMARY: gives the range back until its due time: the message at the mark failed, or is not to
