@@ -37,7 +37,7 @@ mod trace_parent;
 mod unique;
 
 pub use self::access::{Access, ClosedBy};
-pub use self::audit::{Action, Actor, AuditDenied, AuditNo, Change, Entry};
+pub use self::audit::{Action, Actor, AuditDenied, Change, Entry};
 pub use self::backlog::{Backlog, Fill, WhenFull};
 pub use self::chain::BoxError;
 pub(crate) use self::chain::chain;
@@ -49,8 +49,8 @@ pub use self::failed_run::FailedRun;
 pub use self::filter::{HeaderCondition, HeaderFilter};
 pub use self::headers::Headers;
 pub use self::ids::{
-    ClaimNo, ConnId, DeliveryNo, MsgId, Offset, PartitionNo, Position, RangeId, RowId, TopicId,
-    WorkerId,
+    AuditNo, ClaimNo, ConnId, DeliveryNo, MsgId, Offset, PartitionNo, Position, RangeId, RowId,
+    TopicId, WorkerId,
 };
 pub use self::limits::{Limits, Rate};
 pub use self::line::{LineBytes, LineError, MessageLine, text_or_base64};

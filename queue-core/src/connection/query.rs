@@ -9,27 +9,21 @@ use super::{Connection, FromRow, Selects, Statement};
 use crate::model::{Error, Result};
 
 /// Runs an INSERT, UPDATE or DELETE of Diesel's. Returns the number of rows it matched.
-pub(crate) async fn write<Q>(
+pub(crate) async fn write(
     conn: &mut impl Connection,
     operation: &'static str,
-    query: Q,
-) -> Result<usize>
-where
-    Q: QueryFragment<Mysql> + Send,
-{
+    query: impl QueryFragment<Mysql> + Send,
+) -> Result<usize> {
     conn.execute(Kept(query)).await.map_err(|error| Error::database(operation, &error))
 }
 
-/// As [`write`], for an UPDATE or a DELETE that may read the rows of a range; see
+/// As [`write()`], for an UPDATE or a DELETE that may read the rows of a range; see
 /// [`execute_surely`].
-pub(crate) async fn write_surely<Q>(
+pub(crate) async fn write_surely(
     conn: &mut impl Connection,
     operation: &'static str,
-    query: Q,
-) -> Result<usize>
-where
-    Q: QueryFragment<Mysql> + Send + Clone,
-{
+    query: impl QueryFragment<Mysql> + Send + Clone,
+) -> Result<usize> {
     match write(conn, operation, query.clone()).await? {
         0 => write(conn, operation, query).await,
         matched => Ok(matched),
@@ -37,27 +31,21 @@ where
 }
 
 /// Runs a query of Diesel's. Returns its rows.
-pub(crate) async fn select<T, S>(
+pub(crate) async fn select<T: FromSqlRow<S, Mysql> + Send, S>(
     conn: &mut impl Connection,
     operation: &'static str,
     query: impl Selects<T, S>,
-) -> Result<Vec<T>>
-where
-    T: FromSqlRow<S, Mysql> + Send,
-{
+) -> Result<Vec<T>> {
     conn.select(Kept(query)).await.map_err(|error| Error::database(operation, &error))
 }
 
 /// As [`select`], for a query whose empty answer would mean that something is gone; see
 /// [`load_surely`].
-pub(crate) async fn select_surely<T, S>(
+pub(crate) async fn select_surely<T: FromSqlRow<S, Mysql> + Send, S>(
     conn: &mut impl Connection,
     operation: &'static str,
     query: impl Selects<T, S> + Clone,
-) -> Result<Vec<T>>
-where
-    T: FromSqlRow<S, Mysql> + Send,
-{
+) -> Result<Vec<T>> {
     let rows = select(conn, operation, query.clone()).await?;
     if rows.is_empty() { select(conn, operation, query).await } else { Ok(rows) }
 }
@@ -90,28 +78,22 @@ pub(crate) async fn execute_surely(
 }
 
 /// Runs a query of our own text. Returns its rows, read by position.
-pub(crate) async fn load<T>(
+pub(crate) async fn load<T: FromRow + Send>(
     conn: &mut impl Connection,
     operation: &'static str,
     statement: Statement<'_>,
-) -> Result<Vec<T>>
-where
-    T: FromRow + Send,
-{
+) -> Result<Vec<T>> {
     conn.load(statement).await.map_err(|error| Error::database(operation, &error))
 }
 
 /// Runs a query whose empty answer would mean that something is gone. If it finds nothing, runs it
 /// again, for the same reason as [`execute_surely`]. A SELECT by a whole key does not need this
 /// (*run*).
-pub(crate) async fn load_surely<T>(
+pub(crate) async fn load_surely<T: FromRow + Send>(
     conn: &mut impl Connection,
     operation: &'static str,
     statement: Statement<'_>,
-) -> Result<Vec<T>>
-where
-    T: FromRow + Send,
-{
+) -> Result<Vec<T>> {
     let rows = load(conn, operation, statement.clone()).await?;
     if rows.is_empty() { load(conn, operation, statement).await } else { Ok(rows) }
 }

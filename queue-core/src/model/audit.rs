@@ -1,24 +1,11 @@
 //! Changes by people, as the audit records them.
 
 use chrono::{DateTime, Utc};
-use diesel::deserialize::FromSqlRow;
-use diesel::expression::AsExpression;
 use diesel::prelude::*;
-use diesel::sql_types::{BigInt, Unsigned};
 use serde::Serialize;
 
-use super::column::{MaybeText, Text, Time, stored_as};
-
-/// The number of an entry.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, AsExpression, FromSqlRow,
-)]
-#[diesel(sql_type = Unsigned<BigInt>)]
-#[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
-#[serde(transparent)]
-pub struct AuditNo(pub u64);
-
-stored_as!(AuditNo: u64 as Unsigned<BigInt>);
+use super::AuditNo;
+use super::column::{MaybeText, Text, Time};
 
 /// The account may not write the audit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

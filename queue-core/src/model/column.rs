@@ -8,58 +8,6 @@ use diesel::mysql::{Mysql, MysqlValue};
 use diesel::serialize::{self, Output, ToSql};
 use diesel::sql_types::{Binary, Nullable};
 
-/// Stores a type as the value in it, of this SQL type.
-macro_rules! stored_as {
-    ($Type:ty: $inner:ty as $Sql:ty) => {
-        impl diesel::deserialize::FromSql<$Sql, diesel::mysql::Mysql> for $Type {
-            fn from_sql(value: diesel::mysql::MysqlValue<'_>) -> diesel::deserialize::Result<Self> {
-                <$inner as diesel::deserialize::FromSql<$Sql, diesel::mysql::Mysql>>::from_sql(
-                    value,
-                )
-                .map(Self)
-            }
-        }
-
-        impl diesel::serialize::ToSql<$Sql, diesel::mysql::Mysql> for $Type {
-            fn to_sql<'b>(
-                &'b self,
-                out: &mut diesel::serialize::Output<'b, '_, diesel::mysql::Mysql>,
-            ) -> diesel::serialize::Result {
-                <$inner as diesel::serialize::ToSql<$Sql, diesel::mysql::Mysql>>::to_sql(
-                    &self.0, out,
-                )
-            }
-        }
-    };
-}
-pub(crate) use stored_as;
-
-/// Stores a name as its text.
-macro_rules! stored_as_text {
-    ($Type:ty) => {
-        impl diesel::deserialize::FromSql<diesel::sql_types::Binary, diesel::mysql::Mysql>
-            for $Type
-        {
-            fn from_sql(value: diesel::mysql::MysqlValue<'_>) -> diesel::deserialize::Result<Self> {
-                Ok(Self::new(crate::model::column::Text::from_sql(value)?.0)?)
-            }
-        }
-
-        impl diesel::serialize::ToSql<diesel::sql_types::Binary, diesel::mysql::Mysql> for $Type {
-            fn to_sql<'b>(
-                &'b self,
-                out: &mut diesel::serialize::Output<'b, '_, diesel::mysql::Mysql>,
-            ) -> diesel::serialize::Result {
-                let text = self.as_str().as_bytes();
-                diesel::serialize::ToSql::<diesel::sql_types::Binary, diesel::mysql::Mysql>::to_sql(
-                    text, out,
-                )
-            }
-        }
-    };
-}
-pub(crate) use stored_as_text;
-
 /// Text in a column of bytes. Invalid UTF-8 is replaced, so that people see the rest.
 #[derive(Debug, Clone, PartialEq, Eq, AsExpression, FromSqlRow)]
 #[diesel(sql_type = Binary)]

@@ -12,8 +12,6 @@ use diesel::sql_types::{BigInt, Binary, Integer, Unsigned};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::column::stored_as;
-
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident($inner:ty) as $Sql:ty) => {
         $(#[$doc])*
@@ -24,7 +22,17 @@ macro_rules! number {
         #[serde(transparent)]
         pub struct $name(pub $inner);
 
-        stored_as!($name: $inner as $Sql);
+        impl FromSql<$Sql, Mysql> for $name {
+            fn from_sql(value: MysqlValue<'_>) -> deserialize::Result<Self> {
+                <$inner as FromSql<$Sql, Mysql>>::from_sql(value).map(Self)
+            }
+        }
+
+        impl ToSql<$Sql, Mysql> for $name {
+            fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Mysql>) -> serialize::Result {
+                <$inner as ToSql<$Sql, Mysql>>::to_sql(&self.0, out)
+            }
+        }
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -66,6 +74,10 @@ number! {
 number! {
     /// A message's place within its partition: dense, from 0, in the order of commits.
     Offset(u64) as Unsigned<BigInt>
+}
+number! {
+    /// An entry of the audit.
+    AuditNo(u64) as Unsigned<BigInt>
 }
 number! {
     /// The row of a claimed range.

@@ -4,12 +4,14 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use diesel::deserialize::FromSqlRow;
+use diesel::deserialize::{self, FromSql, FromSqlRow};
 use diesel::expression::AsExpression;
+use diesel::mysql::{Mysql, MysqlValue};
+use diesel::serialize::{self, Output, ToSql};
 use diesel::sql_types::Binary;
 use serde::{Deserialize, Serialize};
 
-use super::column::stored_as_text;
+use super::column::Text;
 use crate::model::{Error, Result};
 
 /// The longest name, in bytes.
@@ -19,6 +21,23 @@ pub(crate) const NAME_LIMIT: usize = 64;
 pub(crate) fn is_name(name: &str) -> bool {
     let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
     !name.is_empty() && name.len() <= NAME_LIMIT && name.bytes().all(allowed)
+}
+
+/// Stores a name as its text.
+macro_rules! stored_as_text {
+    ($Name:ident) => {
+        impl FromSql<Binary, Mysql> for $Name {
+            fn from_sql(value: MysqlValue<'_>) -> deserialize::Result<Self> {
+                Ok(Self::new(Text::from_sql(value)?.0)?)
+            }
+        }
+
+        impl ToSql<Binary, Mysql> for $Name {
+            fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Mysql>) -> serialize::Result {
+                ToSql::<Binary, Mysql>::to_sql(self.as_str().as_bytes(), out)
+            }
+        }
+    };
 }
 
 /// Defines the type of the names of one kind of thing.
