@@ -46,17 +46,19 @@ backend_create() {
 # Prints the process id of the running server. The pid file alone is no proof: ids are used again.
 # A bare `return` would fail in a trap after a command that failed, and the server would be left.
 server_pid() {
-  local pid tries
+  local pid words tries
   pid=$(cat "$instance/pid" 2>/dev/null) || return 1
   # In the middle of becoming another program a process has no command line for a moment: beside a
   # release build that was more than 50 ms once. One that ends has none either, until the last of its
-  # threads has closed what it had open.
+  # threads has closed what it had open. It is read once a round: a second look may find the words
+  # that the first one missed, and they would be taken for another program's.
   for ((tries = 0; tries < 200; tries++)); do
-    if grep -zqxF -- "--datadir=$instance/data" "/proc/$pid/cmdline" 2>/dev/null; then
+    words=$(tr '\0' '\n' 2>/dev/null <"/proc/$pid/cmdline") || :
+    if grep -qxF -- "--datadir=$instance/data" <<<"$words"; then
       echo "$pid"
       return 0
     fi
-    if ! kill -0 "$pid" 2>/dev/null || grep -zq . "/proc/$pid/cmdline" 2>/dev/null; then break; fi
+    if [ -n "$words" ] || ! kill -0 "$pid" 2>/dev/null; then break; fi
     if grep -q '^State:[[:space:]]*Z' "/proc/$pid/status" 2>/dev/null &&
       grep -qx 'Threads:[[:space:]]*1' "/proc/$pid/status" 2>/dev/null; then break; fi
     sleep 0.01
