@@ -1,8 +1,9 @@
-//! The queue with third-party programs (browser, `HAProxy`, Prometheus), the examples, and the
-//! harness itself.
+//! The queue with third-party programs (browser, `HAProxy`, Prometheus), the examples, the harness
+//! itself, and the server that tests run on.
 
 mod autoscaler;
 mod browser;
+mod dev_server;
 mod examples;
 mod haproxy;
 mod harness;
