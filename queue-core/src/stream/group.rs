@@ -101,9 +101,10 @@ pub(super) fn with_trace_of(
 pub async fn reset_group(conn: &mut impl Connection, group: &Topic, to: Place) -> Result<()> {
     let group = group_of(group)?;
     let mut owners = BTreeSet::new();
+    // Before the partitions are read: retention would remove the messages that they begin with.
+    cursor::lock_all(conn, group.id).await?;
     for partition in partition::all(conn, group.stream).await? {
         let to = offset(conn, group.stream, &partition, to).await?;
-        cursor::lock(conn, group.id, partition.no).await?;
         range::lock_all(conn, group.id, partition.no).await?;
         let ranges = range::of_partition(conn, group.id, partition.no).await?;
         owners.extend(ranges.iter().map(|range| range.fence.worker));
@@ -131,12 +132,14 @@ pub async fn replay(
 ) -> Result<u64> {
     let group = group_of(group)?;
     let mut messages = 0;
+    // Before the partitions are read: retention would remove the messages that they begin with.
+    let cursors = cursor::lock_all(conn, group.id).await?;
     for partition in partition::all(conn, group.stream).await? {
+        let Some((_, next)) = cursors.iter().find(|(no, _)| *no == partition.no) else { continue };
         let lo = offset(conn, group.stream, &partition, from).await?;
         let hi = offset(conn, group.stream, &partition, to).await?;
-        let Some(next) = cursor::lock(conn, group.id, partition.no).await? else { continue };
         // The group reaches what lies beyond the cursor anyway.
-        let hi = hi.min(next);
+        let hi = hi.min(*next);
         if lo < hi {
             let none = crate::model::DeliveryNo(0);
             range::insert_free(conn, group.id, partition.no, (lo, hi), none, 0).await?;
@@ -162,11 +165,10 @@ pub async fn leave(conn: &mut impl Connection, group: &Topic) -> Result<()> {
         return member::delete_all(conn, broadcast.id).await.map(|_| ());
     }
     let group = group_of(group)?;
-    for partition in partition::all(conn, group.stream).await? {
-        cursor::lock(conn, group.id, partition.no).await?;
-        range::lock_all(conn, group.id, partition.no).await?;
-        passed::forget_of_group(conn, group.id, partition.no).await?;
-        range::forget(conn, group.id, partition.no).await?;
+    for (partition, _) in cursor::lock_all(conn, group.id).await? {
+        range::lock_all(conn, group.id, partition).await?;
+        passed::forget_of_group(conn, group.id, partition).await?;
+        range::forget(conn, group.id, partition).await?;
     }
     cursor::delete(conn, group.id).await.map(|_| ())
 }

@@ -89,6 +89,13 @@ impl Stream {
         crate::scene::number(&mut self.conn, query).await
     }
 
+    /// Returns how many sessions of this database wait for a row lock.
+    async fn lock_waits(&mut self) -> usize {
+        let name = self.db.name().to_owned();
+        let open = crate::scene::transactions_of(&mut self.conn, &name).await;
+        open.iter().filter(|transaction| transaction.waits).count()
+    }
+
     pub(crate) async fn sql(&mut self, sql: &str) {
         rowmq_core::connection::Connection::batch(&mut self.conn, sql).await.unwrap();
     }

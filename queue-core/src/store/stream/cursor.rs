@@ -7,7 +7,7 @@ use crate::model::{Group, HeaderFilter, Offset, PartitionNo, Result, TopicId};
 use crate::schema::queue_cursor::dsl;
 use crate::store::moves::equal;
 use crate::store::rescue::SHARED_CRASHES;
-use crate::store::{load, select, write, write_surely};
+use crate::store::{load, select, select_surely, write, write_surely};
 
 /// PRIMARY: creates the group's cursor of a partition.
 pub async fn create(
@@ -100,6 +100,21 @@ pub async fn lock(
     let query = dsl::queue_cursor.find((group, partition)).select(dsl::next_offset).for_update();
     let rows: Vec<Offset> = select(conn, "claim: lock the cursor", query).await?;
     Ok(rows.first().copied())
+}
+
+/// PRIMARY: locks the group's cursors, by partition: until the transaction ends no other session
+/// claims, splits or resets, and a retention that waits for groups removes nothing. Returns the
+/// offset of each partition that is claimed next.
+pub async fn lock_all(
+    conn: &mut impl Connection,
+    group: TopicId,
+) -> Result<Vec<(PartitionNo, Offset)>> {
+    let query = dsl::queue_cursor
+        .filter(dsl::group_id.eq(group))
+        .order((dsl::group_id, dsl::partition_no))
+        .select((dsl::partition_no, dsl::next_offset))
+        .for_update();
+    select_surely(conn, "lock the cursors", query).await
 }
 
 /// PRIMARY: advances a locked cursor; `lost` messages on the way had been pruned.

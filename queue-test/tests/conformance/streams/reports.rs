@@ -13,7 +13,7 @@ use rowmq_test::proxy::FaultProxy;
 use rowmq_test::until;
 
 use super::{Stream, claim_n, offsets};
-use crate::scene::{all, retry, transactions_of};
+use crate::scene::{all, retry};
 
 const RANGES: &str = "SELECT COUNT(*) FROM queue_range";
 const PASSED: &str = "SELECT COUNT(*) FROM queue_passed";
@@ -48,12 +48,6 @@ impl Stream {
     async fn worker_through(&self, proxy: &FaultProxy) -> Worker {
         let options = WorkerOptions::new(proxy.url(self.db.url()), "conformance");
         Worker::start(options).await.unwrap()
-    }
-
-    async fn lock_waits(&mut self) -> usize {
-        let name = self.db.name().to_owned();
-        let open = transactions_of(&mut self.conn, &name).await;
-        open.iter().filter(|transaction| transaction.waits).count()
     }
 
     async fn until_over(&mut self) {

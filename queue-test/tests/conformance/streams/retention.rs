@@ -5,7 +5,7 @@ use rowmq_core::model::{Offset, Place, Retention, Settlement, TopicSettings};
 use rowmq_core::store::stream::log::Stretch;
 use rowmq_core::store::stream::standing;
 use rowmq_core::store::topic;
-use rowmq_core::stream::group::reset_group;
+use rowmq_core::stream::group::{replay, reset_group};
 use rowmq_core::stream::retention::{Excess, Removed, excess, remove_excess};
 use rowmq_core::worker::{Worker, WorkerOptions};
 use rowmq_test::proxy::FaultProxy;
@@ -140,6 +140,40 @@ async fn what_a_group_is_put_back_to_while_retention_is_at_work_stays() {
         let none = Removed { offsets: 0, left: None };
         let needed = Stretch { lo: Offset(30), ..found[0].stretch };
         assert_eq!(stream.remove(Excess { stretch: needed, if_handled: true }).await, none);
+    }
+}
+
+/// Seed 1 of the chaos run: a group that is put back while retention removes messages goes back to
+/// those that are kept then, and the others do not count as lost.
+#[tokio::test]
+async fn a_reset_and_a_replay_wait_for_a_retention_under_way() {
+    for replays in [false, true] {
+        let mut stream = Stream::new(1).await;
+        let group = stream.group("g", false).await;
+        stream.enqueue(0..10).await;
+        stream.sequence().await;
+        stream.age(6).await;
+        reset_group(&mut stream.conn, &group, Place::Latest).await.unwrap();
+        stream.retain(by_time(false)).await;
+        let excess = stream.excess().await[0];
+        let mut janitor = stream.db.connect().await;
+        janitor.batch("BEGIN").await.unwrap();
+        assert_eq!(remove_excess(&mut janitor, excess).await.unwrap().offsets, 6);
+        let mut operator = stream.db.connect().await;
+        let put_back = transaction(&mut operator, "test", async |conn| match replays {
+            true => replay(conn, &group, Place::Earliest, Place::Latest).await.map(drop),
+            false => reset_group(conn, &group, Place::Earliest).await,
+        });
+        let commit = async {
+            until("the operator waits", async || stream.lock_waits().await > 0).await;
+            janitor.batch("COMMIT").await.unwrap();
+        };
+        let (done, ()) = tokio::join!(put_back, commit);
+        done.unwrap();
+        let again = claim_n(&stream.worker().await, &group, 4).await;
+        assert_eq!(offsets(&again), [6, 7, 8, 9], "replays {replays}");
+        let standing = standing::of_group(&mut stream.conn, group.group().unwrap()).await.unwrap();
+        assert_eq!((standing[0].lag, standing[0].lost), (4, 0), "replays {replays}");
     }
 }
 
