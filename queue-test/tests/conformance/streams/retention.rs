@@ -143,8 +143,8 @@ async fn what_a_group_is_put_back_to_while_retention_is_at_work_stays() {
     }
 }
 
-/// Seed 1 of the chaos run: a group that is put back while retention removes messages goes back to
-/// those that are kept then, and the others do not count as lost.
+/// A group that is put back while retention removes messages goes back to those that are kept then,
+/// and the others do not count as lost.
 #[tokio::test]
 async fn a_reset_and_a_replay_wait_for_a_retention_under_way() {
     for replays in [false, true] {
