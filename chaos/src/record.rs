@@ -36,7 +36,7 @@ impl Moment {
 
 /// The place of a message in the stream, and the claim with which its member got it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct LogPosition {
     pub(crate) partition: u32,
     pub(crate) offset: u64,
     pub(crate) claim_no: u64,
@@ -116,7 +116,7 @@ pub(crate) enum Event {
     /// A consumer claims by the SQL contract.
     Caller,
     /// A handler begins; a stream's message that is not being retried has its place there.
-    Start { share: Share, delivery_no: u32, place: Option<Place> },
+    Start { share: Share, delivery_no: u32, place: Option<LogPosition> },
     /// A handler ends.
     End { share: Share, delivery_no: u32, ended: Ended },
     /// A transactional handler has written its effect, which counts if it is committed.
@@ -196,7 +196,7 @@ impl Event {
                 format!("{at} start {share} {delivery_no}\n")
             }
             Self::Start { share, delivery_no, place: Some(place) } => {
-                let Place { partition, offset, claim_no } = place;
+                let LogPosition { partition, offset, claim_no } = place;
                 format!("{at} read {share} {delivery_no} {partition} {offset} {claim_no}\n")
             }
             Self::End { share, delivery_no, ended } => {
@@ -243,7 +243,7 @@ impl Event {
                 share: next()?.parse()?,
                 delivery_no: next()?.parse()?,
                 place: match verb {
-                    "read" => Some(Place {
+                    "read" => Some(LogPosition {
                         partition: next()?.parse()?,
                         offset: next()?.parse()?,
                         claim_no: next()?.parse()?,
@@ -321,7 +321,7 @@ mod tests {
         let tag = Tag { sender: Actor(3), seq: 9 };
         let share = Share { tag, group: Some(Group::Ordered) };
         let stretch = Stretch { group: Group::Plain, partition: 2, lo: 5, hi: u64::MAX };
-        let place = Some(Place { partition: 2, offset: 17, claim_no: 4 });
+        let place = Some(LogPosition { partition: 2, offset: 17, claim_no: 4 });
         let events = [
             Event::Stream { sender: Actor(3) },
             Event::Member { member: Group::MEMBERS[1] },

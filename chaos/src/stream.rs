@@ -5,7 +5,9 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::Context;
-use rowmq_core::model::{HeaderFilter, Place, Retention, RetryPolicy, Sampling, TopicSettings};
+use rowmq_core::model::{
+    HeaderFilter, OffsetSpec, Retention, RetryPolicy, Sampling, TopicSettings,
+};
 use rowmq_core::stream::broadcast::create_broadcast;
 use rowmq_core::stream::group::{create_group, create_stream};
 use rowmq_core::{AsyncMysqlConnection, TopicName};
@@ -149,9 +151,9 @@ pub(crate) async fn create(conn: &mut AsyncMysqlConnection) -> anyhow::Result<()
         if group == Group::Filtered {
             settings.filter = HeaderFilter::from(vec![format!("{KIND}=a,b").parse()?]);
         }
-        create_group(conn, &name, ordered, Place::Earliest, &settings).await?;
+        create_group(conn, &name, ordered, OffsetSpec::Earliest, &settings).await?;
     }
     // Whenever a member joins, it gets the earlier messages too.
-    create_broadcast(conn, &TopicName::new(BROADCAST)?, Place::Earliest, &of_group).await?;
+    create_broadcast(conn, &TopicName::new(BROADCAST)?, OffsetSpec::Earliest, &of_group).await?;
     Ok(())
 }

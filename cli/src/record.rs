@@ -5,7 +5,7 @@ use rowmq_core::store::stored::Stored;
 use rowmq_core::{Headers, MsgId, Priority, TopicName};
 use serde::Serialize;
 
-use crate::place::Place;
+use crate::export_position::ExportPosition;
 
 /// A message as a line of JSON that `rowmq import` and `rowmq-producer send --ndjson` read.
 #[derive(Debug, Serialize)]
@@ -24,7 +24,7 @@ pub(crate) struct Record<'m> {
     #[serde(skip_serializing_if = "is_empty")]
     headers: &'m Headers,
     #[serde(skip_serializing_if = "Option::is_none")]
-    place: Option<Place>,
+    place: Option<ExportPosition>,
 }
 
 fn is_empty(headers: &&Headers) -> bool {
@@ -56,7 +56,7 @@ impl<'m> Record<'m> {
     }
 
     /// Adds where the message was, so that an export can continue behind it.
-    pub(crate) fn at(self, place: Place) -> Self {
+    pub(crate) fn at(self, place: ExportPosition) -> Self {
         Self { place: Some(place), ..self }
     }
 

@@ -33,7 +33,7 @@ use crate::page::message::known;
 use crate::page::messages::{Wanted, msg_id};
 use crate::page::topic_name;
 use crate::page::topics::{SetAccess, set};
-use crate::refusal::{self, Refusal, Said};
+use crate::refusal::{self, Refusal, RefusalText};
 use crate::runs::{Run, Stage};
 use crate::sampler::{GroupNow, Snapshot, TopicNow};
 use crate::state::Console;
@@ -123,7 +123,7 @@ struct Refused {
 
 /// Answers a page's refusal with its sentence as JSON.
 async fn as_json(response: Response) -> Response {
-    let Some(Said(error)) = response.extensions().get().cloned() else { return response };
+    let Some(RefusalText(error)) = response.extensions().get().cloned() else { return response };
     let status = response.status();
     // A page would redirect a user who is not signed in.
     let status = if status.is_redirection() { StatusCode::UNAUTHORIZED } else { status };

@@ -30,7 +30,7 @@ pub(crate) enum Refusal {
 
 /// The sentence of a refusal, which the API answers instead of the page.
 #[derive(Debug, Clone)]
-pub(crate) struct Said(pub(crate) String);
+pub(crate) struct RefusalText(pub(crate) String);
 
 /// The answer for an address without a page.
 pub(crate) async fn no_such_page() -> Refusal {
@@ -85,7 +85,7 @@ fn of_queue(error: &Error) -> StatusCode {
         | Error::NoGroup { .. }
         | Error::NoStream { .. } => StatusCode::NOT_FOUND,
         Error::InvalidName { .. }
-        | Error::InvalidPlace { .. }
+        | Error::InvalidOffsetSpec { .. }
         | Error::InvalidTime { .. }
         | Error::OfBroadcast { .. }
         | Error::Setting { .. } => StatusCode::UNPROCESSABLE_ENTITY,
@@ -111,7 +111,7 @@ impl IntoResponse for Refusal {
         if let Self::TooOften { seconds } = self {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
-        response.extensions_mut().insert(Said(sentence));
+        response.extensions_mut().insert(RefusalText(sentence));
         response
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use diesel_async::SimpleAsyncConnection;
 use rowmq_core::connection::ServerUrl;
-use rowmq_core::model::{OnDone, PartitionNo, Place, Settlement, TopicSettings, WorkerId};
+use rowmq_core::model::{OffsetSpec, OnDone, PartitionNo, Settlement, TopicSettings, WorkerId};
 use rowmq_core::rescue::rows_held;
 use rowmq_core::store::duty;
 use rowmq_core::store::inspect::{depth, peek};
@@ -97,7 +97,7 @@ async fn a_range_whose_mark_stands_for_too_long_is_taken_from_its_living_owner()
     for (group, time) in [("log@patient", HOUR), ("log@short", SHORT), ("log@ordered", SHORT)] {
         let (settings, ordered) = (runs_of(time), group == "log@ordered");
         let group = name(group);
-        let made = create_group(&mut conn, &group, ordered, Place::Earliest, &settings);
+        let made = create_group(&mut conn, &group, ordered, OffsetSpec::Earliest, &settings);
         made.await.expect("made");
         groups.push(existing(&mut conn, &group).await.expect("it is there"));
     }
@@ -171,7 +171,7 @@ async fn a_lone_crash_on_a_range_counts_as_one_although_the_range_was_locked_at_
     let mut conn = database.connect().await;
     create_stream(&mut conn, &name("log"), 1, &TopicSettings::default()).await.expect("made");
     let (settings, billing) = (TopicSettings::default(), name("log@billing"));
-    let made = create_group(&mut conn, &billing, false, Place::Earliest, &settings);
+    let made = create_group(&mut conn, &billing, false, OffsetSpec::Earliest, &settings);
     made.await.expect("made");
     let group = existing(&mut conn, &billing).await.expect("it is there");
     enqueue(&mut conn, &name("log"), &NewMessage::new("m")).await.expect("enqueued");

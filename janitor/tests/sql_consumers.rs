@@ -17,7 +17,7 @@ use rowmq_test::{TestDatabase, until};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// A database with the topic `t`, a table that handlers write to, and a janitor at work.
-struct Place {
+struct Fixture {
     database: TestDatabase,
     topic: Topic,
     admin: Conn,
@@ -29,7 +29,7 @@ async fn session(url: &ServerUrl) -> Conn {
     Conn::new(OptsBuilder::from_opts(opts).prefer_socket(false)).await.expect("a session")
 }
 
-impl Place {
+impl Fixture {
     async fn new(messages: usize) -> Self {
         let database = TestDatabase::new().await;
         // Many kills must not dead-letter a message.
@@ -90,7 +90,7 @@ const COUNTS: &str = "SELECT crashes * 100 + suspicions * 10 + delivery_no FROM 
 /// F1.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_session_gives_back_what_it_held_and_is_charged() {
-    let mut place = Place::new(1).await;
+    let mut place = Fixture::new(1).await;
     let mut conn = session(place.database.url()).await;
     let held = claim(&mut conn, 1).await.expect("claimed");
     conn.query_drop("START TRANSACTION").await.expect("begun");
@@ -111,7 +111,7 @@ async fn a_killed_session_gives_back_what_it_held_and_is_charged() {
 /// session held.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lone_crash_counts_as_one_although_its_row_was_locked_at_first() {
-    let mut place = Place::new(1).await;
+    let mut place = Fixture::new(1).await;
     let mut conn = session(place.database.url()).await;
     claim(&mut conn, 1).await.expect("claimed");
     let mut reader = session(place.database.url()).await;
@@ -129,7 +129,7 @@ async fn a_lone_crash_counts_as_one_although_its_row_was_locked_at_first() {
 /// A pool that resets a connection before it hands it out again releases the name lock.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_that_was_reset_is_fenced_at_once_and_rescued_after_its_lease() {
-    let mut place = Place::new(1).await;
+    let mut place = Fixture::new(1).await;
     let mut conn = session(place.database.url()).await;
     let held = claim(&mut conn, 1).await.expect("claimed");
     assert!(conn.reset().await.expect("asked"), "the server resets");
@@ -147,7 +147,7 @@ async fn a_session_that_was_reset_is_fenced_at_once_and_rescued_after_its_lease(
 /// How a frozen process, or a pulled cable, looks to the server.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_that_says_nothing_for_its_lease_is_ended_by_the_server() {
-    let mut place = Place::new(1).await;
+    let mut place = Fixture::new(1).await;
     let mut conn = session(place.database.url()).await;
     claim(&mut conn, 1).await.expect("claimed");
     assert_eq!(place.rescued().await, "dead both sessions left the process list");
@@ -156,7 +156,7 @@ async fn a_session_that_says_nothing_for_its_lease_is_ended_by_the_server() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_that_leaves_gives_back_what_it_held_uncharged() {
-    let mut place = Place::new(2).await;
+    let mut place = Fixture::new(2).await;
     let mut conn = session(place.database.url()).await;
     let held = claim(&mut conn, 2).await.expect("claimed");
     settle(&mut conn, &held[0].0, "ack").await.expect("settled");
@@ -170,7 +170,7 @@ async fn a_session_that_leaves_gives_back_what_it_held_uncharged() {
 /// A zombie: its claim was taken back and belongs to another worker, while it still works.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_that_was_taken_back_settles_nothing_and_says_so() {
-    let mut place = Place::new(1).await;
+    let mut place = Fixture::new(1).await;
     let mut zombie = session(place.database.url()).await;
     let held = claim(&mut zombie, 1).await.expect("claimed");
     let dead = "UPDATE queue_worker SET state = 'dead'";
@@ -304,7 +304,7 @@ async fn consume_by_library(
 async fn beside_workers_of_the_library_and_random_kills_nothing_is_lost_nor_acked_twice() {
     const MESSAGES: usize = 400;
     const KILLS: usize = 60;
-    let mut place = Place::new(MESSAGES).await;
+    let mut place = Fixture::new(MESSAGES).await;
     let stop = Arc::new(AtomicBool::new(false));
     let (settled, unknown) = (tally(MESSAGES), tally(MESSAGES));
     let mut tasks = Vec::new();

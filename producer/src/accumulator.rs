@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use crate::batch::Batch;
 use crate::error::SendError;
 use crate::options::Batching;
-use crate::outlet::{Outlet, Places, Unit};
+use crate::outlet::{Destinations, Outlet, Unit};
 use crate::receipt::Tell;
 
 /// What a message occupies besides its bytes: the struct itself, its place in a queue and its
@@ -279,7 +279,7 @@ async fn send(outlet: Outlet, topic: TopicName, batch: Vec<(NewMessage, Ticket)>
     Step::Sent(topic)
 }
 
-fn tell(tickets: Vec<Ticket>, outcome: Result<Places, SendError>) {
+fn tell(tickets: Vec<Ticket>, outcome: Result<Destinations, SendError>) {
     for (nth, Ticket { id, tell, room, .. }) in tickets.into_iter().enumerate() {
         telemetry::answered(room.num_permits());
         let outcome = match &outcome {

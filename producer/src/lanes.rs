@@ -37,7 +37,7 @@ type Idle = Arc<Mutex<Vec<mpsc::Sender<Job>>>>;
 struct Job {
     batch: Batch,
     reply: oneshot::Sender<Sent>,
-    seat: Seat,
+    seat: LaneGuard,
 }
 
 /// The outcome of a batch.
@@ -54,14 +54,14 @@ impl Sent {
 }
 
 /// A lane taken from the idle ones; it goes back on drop.
-pub(crate) struct Seat {
+pub(crate) struct LaneGuard {
     lane: Option<mpsc::Sender<Job>>,
     idle: Idle,
     /// Declared last, so that the permit goes back after its lane.
     permit: OwnedSemaphorePermit,
 }
 
-impl Drop for Seat {
+impl Drop for LaneGuard {
     fn drop(&mut self) {
         if let Some(lane) = self.lane.take() {
             let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
@@ -118,15 +118,15 @@ impl Lanes {
     }
 
     /// Waits for a free lane; `None` when the lanes are closed. May be dropped while it waits.
-    pub(crate) async fn seat(&self) -> Option<Seat> {
+    pub(crate) async fn seat(&self) -> Option<LaneGuard> {
         let permit = Arc::clone(&self.free).acquire_owned().await.ok()?;
         let lane = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
-        Some(Seat { lane: Some(lane), idle: Arc::clone(&self.idle), permit })
+        Some(LaneGuard { lane: Some(lane), idle: Arc::clone(&self.idle), permit })
     }
 
     /// Sends a batch through the lane of a seat. A batch whose topic is full waits for room without
     /// holding a lane, and then goes through the first free one.
-    pub(crate) async fn send(&self, mut seat: Option<Seat>, mut batch: Batch) -> Sent {
+    pub(crate) async fn send(&self, mut seat: Option<LaneGuard>, mut batch: Batch) -> Sent {
         let mut waits = 0;
         loop {
             let (topic, since) = (batch.topic.clone(), batch.since);
@@ -148,7 +148,7 @@ impl Lanes {
         }
     }
 
-    async fn send_now(seat: Option<Seat>, batch: Batch) -> Sent {
+    async fn send_now(seat: Option<LaneGuard>, batch: Batch) -> Sent {
         let lane = seat.as_ref().and_then(|seat| seat.lane.clone());
         let (Some(seat), Some(lane)) = (seat, lane) else { return Sent::closed() };
         let (reply, answer) = oneshot::channel();

@@ -52,5 +52,5 @@ pub use self::options::{
     Batching, ProducerOptions, Progress, ProgressListener, ResendPolicy, SpillOptions,
 };
 pub use self::producer::Producer;
-pub use self::receipt::{Outcome, Place, Receipt, Sent};
+pub use self::receipt::{Destination, Outcome, Receipt, Sent};
 pub use self::spill::Spilled;

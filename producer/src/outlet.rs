@@ -13,7 +13,7 @@ use crate::error::SendError;
 use crate::lane::{Position, Unsent};
 use crate::lanes::{self, Lanes};
 use crate::options::{ProducerOptions, Progress};
-use crate::receipt::{Place, Sent};
+use crate::receipt::{Destination, Sent};
 use crate::spill::{NotAppended, Record, Spill, Spilled};
 
 /// See the module. Cheap to clone.
@@ -44,21 +44,21 @@ pub(crate) enum Unit {
 }
 
 /// The outcome of a batch.
-pub(crate) struct Left {
-    pub(crate) outcome: Result<Places, SendError>,
+pub(crate) struct BatchResult {
+    pub(crate) outcome: Result<Destinations, SendError>,
     /// The batch's messages; none when the producer is closed.
     pub(crate) messages: Vec<NewMessage>,
 }
 
 /// Where the messages of a batch are.
-pub(crate) enum Places {
+pub(crate) enum Destinations {
     /// On the server, with the outcome of each.
     Enqueued(Vec<Enqueued>),
     /// In the journal, in one record or in one each.
     Spilled(Spilled, Unit),
 }
 
-impl Places {
+impl Destinations {
     /// Where the `n`th message is; `id` is its id.
     pub(crate) fn of(&self, n: usize, id: MsgId) -> Sent {
         let spilled = match self {
@@ -68,7 +68,7 @@ impl Places {
             Self::Spilled(spilled, Unit::Whole) => spilled.clone(),
             Self::Spilled(spilled, Unit::Apart) => spilled.nth(n),
         };
-        Sent { msg_id: id, place: Place::Spilled(spilled) }
+        Sent { msg_id: id, destination: Destination::Spilled(spilled) }
     }
 }
 
@@ -78,13 +78,16 @@ impl Outlet {
     }
 
     /// Sends a batch.
-    pub(crate) async fn send(&self, batch: Batch, unit: Unit) -> Left {
+    pub(crate) async fn send(&self, batch: Batch, unit: Unit) -> BatchResult {
         match &self.journal {
             Some(journal) => journal.send(&self.lanes, batch, unit).await,
             None => {
                 let sent = self.lanes.send(self.lanes.seat().await, batch).await;
-                let outcome = sent.outcome.map(Places::Enqueued);
-                Left { outcome: outcome.map_err(|unsent| unsent.error), messages: sent.messages }
+                let outcome = sent.outcome.map(Destinations::Enqueued);
+                BatchResult {
+                    outcome: outcome.map_err(|unsent| unsent.error),
+                    messages: sent.messages,
+                }
             }
         }
     }
@@ -114,10 +117,13 @@ impl Journal {
         Arc::new(Self { spill, options, under_way: RwLock::new(()), _end: end.drop_guard() })
     }
 
-    async fn send(&self, lanes: &Lanes, mut batch: Batch, unit: Unit) -> Left {
+    async fn send(&self, lanes: &Lanes, mut batch: Batch, unit: Unit) -> BatchResult {
         // A message that no server accepts must be found before its sender stops waiting for it.
         if let Err(error) = batch.messages.iter().try_for_each(NewMessage::check) {
-            return Left { outcome: Err(SendError::Refused(error)), messages: batch.messages };
+            return BatchResult {
+                outcome: Err(SendError::Refused(error)),
+                messages: batch.messages,
+            };
         }
         let _under_way = self.under_way.read().await;
         let mut doubt = None;
@@ -141,7 +147,7 @@ impl Journal {
         &self,
         lanes: &Lanes,
         batch: Batch,
-    ) -> Result<Left, (Batch, Option<Position>)> {
+    ) -> Result<BatchResult, (Batch, Option<Position>)> {
         let seat = tokio::select! {
             biased;
             seat = lanes.seat() => seat,
@@ -151,7 +157,7 @@ impl Journal {
         let lanes::Sent { outcome, messages } = lanes.send(seat, batch).await;
         let Unsent { error, doubt } = match outcome {
             Ok(enqueued) => {
-                return Ok(Left { outcome: Ok(Places::Enqueued(enqueued)), messages });
+                return Ok(BatchResult { outcome: Ok(Destinations::Enqueued(enqueued)), messages });
             }
             Err(unsent) => unsent,
         };
@@ -159,13 +165,13 @@ impl Journal {
             // The server is up; in the journal, all other topics would queue behind this topic's
             // batch.
             full @ SendError::GaveUp { source: Error::TopicFull { .. }, .. } => {
-                Ok(Left { outcome: Err(full), messages })
+                Ok(BatchResult { outcome: Err(full), messages })
             }
             SendError::GaveUp { .. } => Err((Batch { topic, messages, since }, None)),
             SendError::Unknown { .. } if doubt.is_some() => {
                 Err((Batch { topic, messages, since }, doubt))
             }
-            error => Ok(Left { outcome: Err(error), messages }),
+            error => Ok(BatchResult { outcome: Err(error), messages }),
         }
     }
 
@@ -176,7 +182,7 @@ impl Journal {
         batch: Batch,
         unit: Unit,
         doubt: Option<Position>,
-    ) -> Result<Left, Batch> {
+    ) -> Result<BatchResult, Batch> {
         let Batch { topic, messages, since } = batch;
         // A batch in doubt is stored as a whole or not at all.
         let unit = if doubt.is_some() { Unit::Whole } else { unit };
@@ -191,8 +197,8 @@ impl Journal {
                 if let Some(listener) = &self.options.on_progress {
                     listener.tell(Progress::Spilled { topic: &topic, messages: n });
                 }
-                let outcome = Ok(Places::Spilled(spilled, unit));
-                return Ok(Left { outcome, messages: Vec::new() });
+                let outcome = Ok(Destinations::Spilled(spilled, unit));
+                return Ok(BatchResult { outcome, messages: Vec::new() });
             }
             Err(back) => back,
         };
@@ -205,7 +211,7 @@ impl Journal {
                 }
                 None => SendError::Closed,
             };
-            return Ok(Left { outcome: Err(error), messages });
+            return Ok(BatchResult { outcome: Err(error), messages });
         };
         if !self.wait(since).await {
             let limit = self.options.spill.as_ref().map_or(0, |spill| spill.limit_bytes.get());
@@ -223,7 +229,7 @@ impl Journal {
                 Some(_) => SendError::Unknown { topic, messages: n, reason },
                 None => error,
             };
-            return Ok(Left { outcome: Err(error), messages });
+            return Ok(BatchResult { outcome: Err(error), messages });
         }
         Err(Batch { topic, messages, since })
     }

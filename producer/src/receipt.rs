@@ -19,12 +19,12 @@ pub struct Sent {
     /// Its id; for a duplicate, the id of the existing message.
     pub msg_id: MsgId,
     /// Where it is.
-    pub place: Place,
+    pub destination: Destination,
 }
 
 /// Where a message is.
 #[derive(Debug, Clone)]
-pub enum Place {
+pub enum Destination {
     /// The server has it, by this send or another one.
     Enqueued(Enqueued),
     /// It is on this machine's disk, and goes to the server when that accepts messages again. Only
@@ -32,7 +32,7 @@ pub enum Place {
     Spilled(Spilled),
 }
 
-impl Place {
+impl Destination {
     /// Whether the server has it already.
     #[must_use]
     pub fn is_stored(&self) -> bool {
@@ -49,16 +49,16 @@ impl Sent {
     /// The outcome on the server; `None` while it is in the spill journal.
     #[must_use]
     pub fn enqueued(&self) -> Option<Enqueued> {
-        match self.place {
-            Place::Enqueued(enqueued) => Some(enqueued),
-            Place::Spilled(_) => None,
+        match self.destination {
+            Destination::Enqueued(enqueued) => Some(enqueued),
+            Destination::Spilled(_) => None,
         }
     }
 }
 
 impl From<Enqueued> for Sent {
     fn from(enqueued: Enqueued) -> Self {
-        Self { msg_id: enqueued.msg_id(), place: Place::Enqueued(enqueued) }
+        Self { msg_id: enqueued.msg_id(), destination: Destination::Enqueued(enqueued) }
     }
 }
 

@@ -11,7 +11,9 @@ use futures_util::future::{join, join_all};
 use rowmq_core::model::{Backlog, TopicSettings};
 use rowmq_core::store::{self, lane};
 use rowmq_core::{Error, MsgId, NewMessage, Priority, TopicName};
-use rowmq_producer::{Place, Producer, ProducerOptions, ResendPolicy, SendError, SpillOptions};
+use rowmq_producer::{
+    Destination, Producer, ProducerOptions, ResendPolicy, SendError, SpillOptions,
+};
 use rowmq_test::TestDatabase;
 use rowmq_test::proxy::FaultProxy;
 use rowmq_test::proxy::statement::STORE_IN_LANE;
@@ -61,7 +63,7 @@ impl Scene {
         for message in messages(n) {
             let sent = producer.send(&self.topic, message).await.expect("stored or spilled");
             ids.push(sent.msg_id);
-            spilled += usize::from(!sent.place.is_stored());
+            spilled += usize::from(!sent.destination.is_stored());
         }
         (ids, spilled)
     }
@@ -108,9 +110,11 @@ async fn a_message_says_where_it_is_and_later_that_it_is_stored() {
     let producer = scene.producer().await;
     scene.proxy.refuse();
     let receipt = producer.send_async(&scene.topic, NewMessage::new("a")).await.expect("room");
-    let Place::Spilled(one) = receipt.await.expect("spilled").place else { panic!("stored") };
+    let Destination::Spilled(one) = receipt.await.expect("spilled").destination else {
+        panic!("stored")
+    };
     let all = producer.send_all(&scene.topic, messages(3)).await.expect("spilled");
-    let Place::Spilled(all) = all[2].place.clone() else { panic!("stored") };
+    let Destination::Spilled(all) = all[2].destination.clone() else { panic!("stored") };
     scene.proxy.pass();
     one.stored().await.expect("stored");
     all.stored().await.expect("stored");
@@ -131,7 +135,7 @@ async fn a_batch_in_doubt_when_the_server_goes_away_is_stored_once() {
             let batch = messages(n);
             sent.extend(batch.iter().map(|message| message.msg_id));
             let places = producer.send_all(&scene.topic, batch).await.expect("spilled");
-            let stored = places.iter().any(|sent| sent.place.is_stored());
+            let stored = places.iter().any(|sent| sent.destination.is_stored());
             assert!(!stored, "nobody can say so yet");
             sent.extend(scene.send(&producer, 3).await.0);
             // Another process finds the journal.
@@ -245,7 +249,7 @@ async fn a_full_journal_refuses_what_it_has_no_room_for_and_keeps_the_rest() {
     producer.drained().await.expect("open");
     assert_eq!(scene.stored().await, spilled);
     let sent = producer.send(&scene.topic, NewMessage::new("x")).await.expect("there is room");
-    assert!(sent.place.is_stored());
+    assert!(sent.destination.is_stored());
     producer.close().await;
 }
 
@@ -301,7 +305,7 @@ async fn a_full_topic_does_not_fill_the_journal_and_holds_up_no_other() {
     let open = Backlog { depth: 4, full: false, ..backlog };
     assert!(store::backlog::publish(&mut conn, &full, open).await.expect("written"));
     let late = producer.send(&full.name, NewMessage::new("y")).await.expect("there is room");
-    assert!(late.place.is_stored());
+    assert!(late.destination.is_stored());
     assert_eq!(scene.stored().await, sent);
     producer.close().await;
 }
@@ -318,19 +322,20 @@ async fn what_no_topic_takes_is_put_into_a_file_and_holds_nothing_up() {
     let bodies = ["1", "a body too long", "2", "3"];
     let mut places = Vec::new();
     for body in bodies {
-        places.push(producer.send(&small, NewMessage::new(body)).await.expect("spilled").place);
+        places
+            .push(producer.send(&small, NewMessage::new(body)).await.expect("spilled").destination);
     }
     let odd = NewMessage::new([0xff]).with_key([0xfe]);
-    let lost = producer.send(&nowhere, odd.clone()).await.expect("spilled").place;
+    let lost = producer.send(&nowhere, odd.clone()).await.expect("spilled").destination;
     let (sent, _) = scene.send(&producer, 2).await;
     scene.proxy.pass();
     producer.drained().await.expect("open");
     for (body, place) in bodies.iter().zip(places) {
-        let Place::Spilled(spilled) = place else { panic!("stored") };
+        let Destination::Spilled(spilled) = place else { panic!("stored") };
         let outcome = spilled.stored().await;
         assert_eq!(outcome.is_ok(), body.len() == 1, "{body}: {outcome:?}");
     }
-    let Place::Spilled(lost) = lost else { panic!("stored") };
+    let Destination::Spilled(lost) = lost else { panic!("stored") };
     let error = lost.stored().await.expect_err("there is no such topic");
     assert!(error.to_string().contains("There is no topic 'nowhere'"), "{error}");
     assert_eq!(stored(&scene.database, "small").await.len(), 3);
@@ -367,7 +372,7 @@ async fn what_is_in_doubt_when_its_lane_is_gone_is_kept_for_a_person() {
     }
     scene.proxy.pass();
     producer.drained().await.expect("open");
-    let Place::Spilled(spilled) = doubted.place else { panic!("stored") };
+    let Destination::Spilled(spilled) = doubted.destination else { panic!("stored") };
     let unknown = spilled.stored().await;
     assert!(matches!(unknown, Err(SendError::Unknown { .. })), "{unknown:?}");
     assert_eq!(scene.aside("unknown-mail.ndjson")[0]["msg_id"], doubted.msg_id.to_string());

@@ -9,13 +9,13 @@ use chrono::{DateTime, Utc};
 
 use crate::audit::BulkEntry;
 use crate::connection::{Link, Session};
-use crate::find::{Answer, Place, Query, Searched, find};
+use crate::find::{Answer, PageToken, Query, Searched, find};
 use crate::handler::CANCELLED;
 use crate::model::found::{Filter, Found, State, StateWord};
 use crate::model::trace::Traced;
 use crate::model::{Change, MsgId, Result, RowId, Settlement, Topic, WorkerId};
 use crate::store::cancel::{self, LockedRow};
-use crate::store::find::{Bodies, TablePlace};
+use crate::store::find::{Bodies, TablePosition};
 use crate::store::inspect::MessageTable;
 use crate::store::topic::server_time;
 use crate::store::trace;
@@ -237,8 +237,8 @@ impl<'t> Cancellation<'t> {
                 Some(next) => Some(next),
                 None if scanned => return Ok(kept),
                 None => {
-                    let start = TablePlace { table: MessageTable::Ready, at: 0, row: RowId(0) };
-                    Some(Place::Tables(vec![start]))
+                    let start = TablePosition { table: MessageTable::Ready, at: 0, row: RowId(0) };
+                    Some(PageToken::Tables(vec![start]))
                 }
             };
         }

@@ -7,7 +7,7 @@ use crate::audit::BulkEntry;
 use crate::connection::{Link, Session};
 use crate::model::found::StateWord;
 use crate::model::{Change, Fault, MsgId, Result, Topic, TopicId};
-use crate::store::dead::{self, DeadFilter, DeadLetter, DeadPlace, DeadWindow};
+use crate::store::dead::{self, DeadFilter, DeadLetter, DeadPosition, DeadWindow};
 use crate::store::find::{Bodies, by_ids};
 use crate::store::row_set::RowSet;
 use crate::store::topic::server_time;
@@ -202,7 +202,7 @@ struct Windows {
 
 enum Next {
     Start,
-    At(DeadPlace),
+    At(DeadPosition),
     End,
 }
 

@@ -1,4 +1,4 @@
-//! Finding a message: its state, its place, and its history.
+//! Finding a message: its state, where it lies, and its history.
 //!
 //! A topic that is [searchable](crate::model::TopicSettings::searchable) answers from the lookup.
 //! For any other, a search by message id uses the keys of the tables that have one; every other
@@ -8,10 +8,10 @@
 mod answer;
 mod between;
 mod log;
-mod place;
+mod page_token;
 mod search;
 
 pub use self::answer::{Answer, Query, Searched};
 pub use self::between::between;
-pub use self::place::Place;
+pub use self::page_token::PageToken;
 pub use self::search::find;

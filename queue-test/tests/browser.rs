@@ -9,6 +9,6 @@
 
 mod changes;
 mod chromium;
+mod fixture;
 mod live;
 mod looks;
-mod place;

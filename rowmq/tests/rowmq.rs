@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use diesel_async::{AsyncConnection, RunQueryDsl, SimpleAsyncConnection};
 use rowmq::consumer::{Shutdown, TopicOptions};
 use rowmq::core::handler::TxHandler;
-use rowmq::core::model::{Place, RetryPolicy, TopicSettings};
+use rowmq::core::model::{OffsetSpec, RetryPolicy, TopicSettings};
 use rowmq::core::stream::group::{create_group, create_stream};
 use rowmq::test::{TestDatabase, until};
 use rowmq::{AsyncMysqlConnection, Context, HandlerError, Job, Run, ServerUrl, TopicName, Worker};
@@ -241,7 +241,7 @@ async fn a_job_of_a_stream_is_handled_by_a_group() {
     let stream = Welcome::topic().expect("a name");
     create_stream(&mut conn, &stream, 2, &settings).await.expect("made");
     let group = TopicName::of_group(&stream, "greeters").expect("a name");
-    create_group(&mut conn, &group, false, Place::Earliest, &settings).await.expect("made");
+    create_group(&mut conn, &group, false, OffsetSpec::Earliest, &settings).await.expect("made");
     ada().enqueue(&mut conn).await.expect("enqueued");
     let one_at_a_time = TopicOptions { concurrency: 1, ..TopicOptions::default() };
     let worker = Worker::new(database.url().clone()).state(Arc::clone(&seen));

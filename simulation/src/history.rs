@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use self::drawn::settings;
 use crate::chaos::{kill, storm};
 use crate::effects::written;
-use crate::recorder::{Cancelled, Place};
+use crate::recorder::{Cancelled, EndState};
 use crate::rules::Rule;
 use crate::server::Server;
 use crate::settings::{SEARCHABLE, Subject, Weather};
@@ -270,7 +270,7 @@ fn judge(stage: &Rc<Stage>) {
     }
     for id in recorder.ids() {
         let mut found = places.iter().filter(|(other, _)| *other == id).map(|(_, place)| *place);
-        let place = found.next().unwrap_or(Place::Nowhere);
+        let place = found.next().unwrap_or(EndState::Nowhere);
         recorder.judge(id, place, PATIENCE);
         let effect = effects.contains(&id);
         recorder.judge_effect(id, place, effect);

@@ -18,7 +18,7 @@ pub use self::cancels::Cancelled;
 use self::cancels::Wish;
 use self::checkpoints::Save;
 pub(crate) use self::checkpoints::Saved;
-pub(crate) use self::judge::Place;
+pub(crate) use self::judge::EndState;
 pub(crate) use self::totals::Totals;
 use crate::rules::Rule;
 use crate::settings::{Settings, Weather};

@@ -59,7 +59,7 @@ pub enum Rule {
     /// A message that was taken away from a dead worker counts as one that it held.
     TakenAwayCounts,
     /// A worker reports totals, which may be reported twice.
-    TotalsAreTold,
+    TotalsAreReported,
     /// The totals of workers that are gone are kept.
     GoneWorkersCount,
     /// A claim takes up room until it ends.
@@ -169,7 +169,7 @@ impl Rule {
             Self::TakenAwayCounts if text.starts_with("SELECT `queue_cancellation`.`row_id`") => {
                 text.replace(" WHERE ", " WHERE FALSE AND ")
             }
-            Self::TotalsAreTold => text.replace(
+            Self::TotalsAreReported => text.replace(
                 "UPDATE done = VALUES(done)",
                 "UPDATE done = queue_throughput.done + VALUES(done)",
             ),

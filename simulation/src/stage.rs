@@ -20,7 +20,7 @@ use uuid::Uuid;
 
 use self::throughput::Sums;
 use crate::model::{Row, Table, Value};
-use crate::recorder::{Place, Recorder};
+use crate::recorder::{EndState, Recorder};
 use crate::server::{Connect, Server};
 use crate::settings::{Settings, Weather};
 use crate::stream::Frontiers;
@@ -201,14 +201,14 @@ impl Stage {
     }
 
     /// Returns where each message is now, and whether it still has to be handled.
-    pub(crate) fn places(&self) -> Vec<(Share, Place)> {
+    pub(crate) fn places(&self) -> Vec<(Share, EndState)> {
         let engine = self.server.engine.borrow();
         let mut places = Vec::new();
         for (name, place) in [
-            ("queue_message", Place::Waiting),
-            ("queue_scheduled", Place::Waiting),
-            ("queue_dead", Place::Dead { crashes: false }),
-            ("queue_archive", Place::Archive { cancelled: false }),
+            ("queue_message", EndState::Waiting),
+            ("queue_scheduled", EndState::Waiting),
+            ("queue_dead", EndState::Dead { crashes: false }),
+            ("queue_archive", EndState::Archive { cancelled: false }),
         ] {
             let table = &engine.tables[engine.table(name)];
             let id = table.definition.place("msg_id").expect("a column");
@@ -222,13 +222,15 @@ impl Stage {
                     // Senders set no headers: these were written on the way.
                     let told =
                         |word: &str| String::from_utf8_lossy(&row[headers].text()).contains(word);
-                    Place::Dead { crashes: told("crashes") }
-                } else if let Place::Dead { .. } = place {
+                    EndState::Dead { crashes: told("crashes") }
+                } else if let EndState::Dead { .. } = place {
                     let crashes = cause.is_some_and(|cause| row[cause] == Value::bytes(b"crashes"));
-                    Place::Dead { crashes }
-                } else if let Place::Archive { .. } = place {
+                    EndState::Dead { crashes }
+                } else if let EndState::Archive { .. } = place {
                     let told = Value::bytes(CANCELLED);
-                    Place::Archive { cancelled: reason.is_some_and(|reason| row[reason] == told) }
+                    EndState::Archive {
+                        cancelled: reason.is_some_and(|reason| row[reason] == told),
+                    }
                 } else {
                     place
                 };

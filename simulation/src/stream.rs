@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rowmq_core::connection::{Connection, Link, Session, SessionKind};
 use rowmq_core::model::{
-    MsgId, Offset, Place, Position, Retention, RetryPolicy, TopicId, TopicSettings,
+    MsgId, Offset, OffsetSpec, Position, Retention, RetryPolicy, TopicId, TopicSettings,
 };
 use rowmq_core::stream::group::{create_group, create_stream, replay, reset_group};
 use rowmq_core::worker::Worker;
@@ -40,7 +40,7 @@ pub(crate) async fn create(
         let name = TopicName::of_group(&stage.topic, &format!("g{n}"))?;
         let retry = RetryPolicy::Fixed(Duration::from_millis(200));
         let settings = TopicSettings { retry, ..settings.clone() };
-        create_group(conn, &name, *ordered, Place::Earliest, &settings).await?;
+        create_group(conn, &name, *ordered, OffsetSpec::Earliest, &settings).await?;
         let group = store::topic::existing(conn, &name).await?;
         stage.readers.borrow_mut().push(Rc::new(group));
     }
@@ -343,7 +343,7 @@ pub(crate) async fn rewind(stage: &Rc<Stage>) {
     let Ok(mut session) = session else { return };
     let put = async |conn: &mut Link| {
         let Some(topic) = store::topic::by_id(conn, group.id).await? else { return Ok(()) };
-        let (from, to) = (Place::Offset(Offset(lo)), Place::Offset(Offset(hi)));
+        let (from, to) = (OffsetSpec::Offset(Offset(lo)), OffsetSpec::Offset(Offset(hi)));
         match once_more {
             true => replay(conn, &topic, from, to).await.map(|_| ()),
             false => reset_group(conn, &topic, from).await,

@@ -160,7 +160,7 @@ fn deleting_a_topic_under_an_open_transaction_is_found() {
 
 #[test]
 fn totals_that_are_added_up_are_found() {
-    is_found(Rule::TotalsAreTold, Weather::Calm);
+    is_found(Rule::TotalsAreReported, Weather::Calm);
 }
 
 #[test]

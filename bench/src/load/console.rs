@@ -11,7 +11,7 @@ use mysql_async::prelude::Queryable;
 use reqwest::{Client, Response};
 use rowmq_core::TopicName;
 use rowmq_core::connection::{SessionKind, connect};
-use rowmq_core::model::{MsgId, Place, TopicSettings};
+use rowmq_core::model::{MsgId, OffsetSpec, TopicSettings};
 use rowmq_core::stream::group::{create_group, create_stream};
 use rowmq_test::Console as Program;
 use tempfile::NamedTempFile;
@@ -126,7 +126,7 @@ async fn stream(arena: &Arena) -> anyhow::Result<()> {
     let (log, group) = (TopicName::new("bench-log")?, TopicName::new("bench-log@bench")?);
     let settings = TopicSettings::default();
     create_stream(&mut conn, &log, 2, &settings).await?;
-    create_group(&mut conn, &group, false, Place::Earliest, &settings).await?;
+    create_group(&mut conn, &group, false, OffsetSpec::Earliest, &settings).await?;
     Ok(())
 }
 

@@ -24,7 +24,7 @@ pub(crate) struct Peer {
 
 /// The final output of its program.
 #[derive(Debug, Deserialize)]
-struct Said {
+struct PeerOutput {
     handled: u64,
     seconds: f64,
 }
@@ -39,7 +39,7 @@ pub(super) async fn run(arena: &Arena, drain: &PeerDrain) -> anyhow::Result<Samp
         &["drain", "--messages", &messages, "--consumers", &consumers, "--seconds", &limit],
     )
     .await?;
-    let said: Said = serde_json::from_str(&said).context("A peer's program said no JSON")?;
+    let said: PeerOutput = serde_json::from_str(&said).context("A peer's program said no JSON")?;
     ensure!(said.handled > 0, "{} handled nothing", drain.peer.name);
     Ok(Sample::of([Figure {
         name: Name::Rate,

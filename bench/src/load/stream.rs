@@ -9,7 +9,7 @@ use anyhow::{Context, ensure};
 use futures_util::future::try_join_all;
 use mysql_async::prelude::Queryable;
 use rowmq_core::connection::{SessionKind, connect, transaction};
-use rowmq_core::model::{Place, Topic, TopicSettings};
+use rowmq_core::model::{OffsetSpec, Topic, TopicSettings};
 use rowmq_core::store;
 use rowmq_core::stream::broadcast::create_broadcast;
 use rowmq_core::stream::group::{create_group, create_stream};
@@ -137,10 +137,10 @@ pub(super) async fn reading(arena: &Arena, load: Reading) -> anyhow::Result<Samp
         let group = TopicName::of_group(&stream.name, &format!("g{n}"))?;
         match load.readers {
             Readers::Groups(_) => {
-                create_group(&mut conn, &group, false, Place::Earliest, &settings).await?;
+                create_group(&mut conn, &group, false, OffsetSpec::Earliest, &settings).await?;
             }
             Readers::Broadcast => {
-                create_broadcast(&mut conn, &group, Place::Earliest, &settings).await?;
+                create_broadcast(&mut conn, &group, OffsetSpec::Earliest, &settings).await?;
             }
         }
         let task = DrainTask {

@@ -19,7 +19,7 @@ use rowmq_service::signals;
 
 use super::Identity;
 use crate::arena::{BURST, EFFECTS};
-use crate::record::{Answer, Ended, Event, Place, Record};
+use crate::record::{Answer, Ended, Event, LogPosition, Record};
 use crate::stream::Group;
 use crate::tag::Share;
 use crate::task::{Ending, Task};
@@ -113,7 +113,7 @@ fn token(context: &Context) -> (Share, u32) {
 
 fn start(context: &Context, (share, delivery_no): (Share, u32)) -> Event {
     let claim_no = context.delivery.claim_no.0;
-    let place = context.delivery.position.map(|at| Place {
+    let place = context.delivery.position.map(|at| LogPosition {
         partition: at.partition.0,
         offset: at.offset.0,
         claim_no,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 
 use super::message::{End, Message, Settled, Start};
-use crate::record::{self, Enqueued, Event, Hit, Moment, Place, Stretch};
+use crate::record::{self, Enqueued, Event, Hit, LogPosition, Moment, Stretch};
 use crate::stream::Group;
 use crate::tag::{Actor, Share, Tag};
 
@@ -218,7 +218,7 @@ impl History {
             return false;
         };
         let covers = |stretch: &Stretch| {
-            let is_of = |place: Place| stretch.covers(place.partition, place.offset);
+            let is_of = |place: LogPosition| stretch.covers(place.partition, place.offset);
             Some(stretch.group) == share.group && message.places().any(is_of)
         };
         self.rewinds.iter().any(|(asked, stretch)| {

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::asks_for_another;
-use crate::record::{Answer, Ended, Enqueued, Moment, Place};
+use crate::record::{Answer, Ended, Enqueued, LogPosition, Moment};
 use crate::tag::Actor;
 
 /// A handler began.
@@ -13,7 +13,7 @@ pub(super) struct Start {
     pub(super) actor: Actor,
     pub(super) delivery_no: u32,
     /// Its place in the stream, if it came from there.
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<LogPosition>,
 }
 
 /// A handler ended.
@@ -96,7 +96,7 @@ impl Message {
     }
 
     /// Returns its places in the stream, according to its deliveries.
-    pub(super) fn places(&self) -> impl Iterator<Item = Place> {
+    pub(super) fn places(&self) -> impl Iterator<Item = LogPosition> {
         self.starts.iter().filter_map(|start| start.place)
     }
 

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::history::{History, Turn};
 use super::message::{Message, Start};
 use super::{Breach, Leftovers};
-use crate::record::{Answer, Enqueued, Moment, Place, Stretch};
+use crate::record::{Answer, Enqueued, LogPosition, Moment, Stretch};
 use crate::stream::{Group, key_of};
 use crate::tag::{Actor, Share, Tag};
 
@@ -48,7 +48,7 @@ impl Log {
         let mut log = Self::default();
         let mut known: HashMap<Tag, (u32, u64)> = HashMap::new();
         for (share, message) in &history.messages {
-            for Place { partition, offset, .. } in message.places() {
+            for LogPosition { partition, offset, .. } in message.places() {
                 let other = *known.entry(share.tag).or_insert((partition, offset));
                 let of_partition = log.partitions.entry(partition).or_default();
                 let holder = *of_partition.entry(offset).or_insert(share.tag);

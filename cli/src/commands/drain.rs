@@ -34,7 +34,7 @@ pub(crate) struct Drain {
 
 /// The work that is left. Messages whose time has not come do not count.
 #[derive(Debug, Serialize)]
-struct Left {
+struct Remaining {
     topic: TopicName,
     drained: bool,
     unsettled: u64,
@@ -42,7 +42,11 @@ struct Left {
     due: bool,
 }
 
-async fn left(session: &mut Session, id: TopicId, name: &TopicName) -> rowmq_core::Result<Left> {
+async fn left(
+    session: &mut Session,
+    id: TopicId,
+    name: &TopicName,
+) -> rowmq_core::Result<Remaining> {
     let read = async |conn: &mut Link| {
         // Before and after: a message that becomes ready or goes back to wait in between is seen at
         // one of the two times.
@@ -51,7 +55,7 @@ async fn left(session: &mut Session, id: TopicId, name: &TopicName) -> rowmq_cor
         Ok((before || is_due(conn, id).await?, depth))
     };
     let (due, depth) = session.call("read the topic's depth", read).await?;
-    Ok(Left {
+    Ok(Remaining {
         topic: name.clone(),
         drained: depth.unsettled == 0 && !due,
         unsettled: depth.unsettled,
@@ -88,7 +92,7 @@ impl Drain {
     }
 }
 
-impl Left {
+impl Remaining {
     fn sentence(&self) -> String {
         let name = &self.topic;
         if self.drained {

@@ -5,15 +5,15 @@ use std::path::PathBuf;
 use anyhow::Context;
 use rowmq_core::connection::{Link, Session};
 use rowmq_core::model::RowId;
-use rowmq_core::store::scheduled::ScheduledPlace;
+use rowmq_core::store::scheduled::ScheduledPosition;
 use rowmq_core::store::{ready, scheduled};
 use rowmq_core::{Priority, Topic, TopicName};
 use serde::Serialize;
 
 use self::sink::Sink;
 use super::purge::find_queue;
+use crate::export_position::{At, ExportPosition};
 use crate::invocation::Invocation;
-use crate::place::{At, Place};
 use crate::progress::Bar;
 use crate::record::Record;
 
@@ -89,9 +89,9 @@ impl Run {
     /// delayed messages and the suspects come first: a message that becomes ready in the meantime
     /// gets a row behind the last one, and is left out. A message that goes back to the delayed
     /// ones, behind the place already reached there, comes twice.
-    async fn all(&mut self, from: Option<Place>) -> anyhow::Result<()> {
+    async fn all(&mut self, from: Option<ExportPosition>) -> anyhow::Result<()> {
         let last = match from {
-            Some(Place { last, .. }) => last,
+            Some(ExportPosition { last, .. }) => last,
             None => {
                 let last = async |conn: &mut Link| ready::last(conn).await;
                 self.session.call("read the last row", last).await?
@@ -117,16 +117,16 @@ impl Run {
     async fn scheduled(
         &mut self,
         last: RowId,
-        mut after: Option<ScheduledPlace>,
+        mut after: Option<ScheduledPosition>,
     ) -> anyhow::Result<()> {
         let topic = self.topic.id;
         loop {
             let read = async |conn: &mut Link| scheduled::read(conn, topic, after, PAGE).await;
             let page = self.session.call("read scheduled messages", read).await?;
             let Some(end) = page.last() else { return Ok(()) };
-            after = Some(end.place());
+            after = Some(end.position());
             for one in &page {
-                let place = Place { last, at: At::Scheduled(one.place()) };
+                let place = ExportPosition { last, at: At::Scheduled(one.position()) };
                 self.sink.write(&Record::of_scheduled(&self.topic.name, one).at(place))?;
             }
             self.written()?;
@@ -147,7 +147,7 @@ impl Run {
             let Some(end) = page.last() else { break };
             after = end.row;
             for stored in page.iter().filter(|stored| stored.row <= last) {
-                let place = Place { last, at: At::Ready(priority, stored.row) };
+                let place = ExportPosition { last, at: At::Ready(priority, stored.row) };
                 let record = Record::of_queue(&self.topic.name, priority.plain(), stored);
                 self.sink.write(&record.at(place))?;
             }

@@ -5,7 +5,7 @@ use chrono::{DateTime, Utc};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::value_parser;
 use rowmq_core::connection::Session;
-use rowmq_core::find::{self as found, Answer, Place, Query, Searched, between};
+use rowmq_core::find::{self as found, Answer, PageToken, Query, Searched, between};
 use rowmq_core::model::found::{Filter, Found, State, StateWord};
 use rowmq_core::model::{Offset, PartitionNo, Position};
 use rowmq_core::store::find::Bodies;
@@ -60,7 +60,7 @@ pub(crate) struct Find {
     limit: u32,
     /// Continue where the previous answer ended.
     #[arg(long, value_name = "PLACE")]
-    after: Option<Place>,
+    after: Option<PageToken>,
     /// Show the bodies too: their beginnings in the table, whole with --json.
     #[arg(long)]
     body: bool,
@@ -103,7 +103,7 @@ struct Message {
 struct Shown<'a> {
     found: &'a [Message],
     searched: &'a [Searched],
-    next: Option<&'a Place>,
+    next: Option<&'a PageToken>,
 }
 
 /// The last column is for the body.
@@ -195,7 +195,7 @@ fn sentences(
     topic: &Topic,
     messages: &[Message],
     searched: &[Searched],
-    next: Option<&Place>,
+    next: Option<&PageToken>,
 ) -> Vec<String> {
     let name = &topic.name;
     let mut sentences: Vec<_> = searched.iter().map(sentence).collect();

@@ -63,9 +63,9 @@ impl Row for Line {
 
 #[derive(Debug, Serialize)]
 #[serde(transparent)]
-struct Place<'s>(&'s Found);
+struct FoundRow<'s>(&'s Found);
 
-impl Row for Place<'_> {
+impl Row for FoundRow<'_> {
     fn cells(&self) -> Vec<String> {
         let Self(found) = self;
         let number = |n: Option<u32>| n.map(|n| n.to_string()).unwrap_or_default();
@@ -134,7 +134,7 @@ impl Trace {
             &lines,
             &format!("Nothing is recorded of the message {}.", self.id),
         )?;
-        let places: Vec<_> = story.found.iter().map(Place).collect();
+        let places: Vec<_> = story.found.iter().map(FoundRow).collect();
         output.more_rows(&PLACES, &places)?;
         let parts: Vec<_> = story.groups.iter().map(OfGroup).collect();
         output.more_rows(&PARTS, &parts)?;

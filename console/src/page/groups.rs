@@ -2,7 +2,7 @@ use axum::extract::{Path, State};
 use axum::response::Redirect;
 use maud::{Markup, html};
 use rowmq_core::connection::{Link, Session};
-use rowmq_core::model::{Action, Change, Place};
+use rowmq_core::model::{Action, Change, OffsetSpec};
 use rowmq_core::store::stream::holding::{self, GroupClaim, Held};
 use rowmq_core::store::stream::member::{self, MemberStanding};
 use rowmq_core::store::stream::standing::{self, Standing};
@@ -198,7 +198,7 @@ fn forms(by: &SignedIn, name: &TopicName, can_replay: bool) -> Markup {
 /// Moves a group to another place in its stream.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Reset {
-    to: Place,
+    to: OffsetSpec,
 }
 
 impl Ask for Reset {
@@ -208,8 +208,8 @@ impl Ask for Reset {
 /// Has a group handle a range of its stream once more.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Replay {
-    from: Place,
-    to: Place,
+    from: OffsetSpec,
+    to: OffsetSpec,
 }
 
 impl Ask for Replay {

@@ -61,7 +61,7 @@ pub(crate) struct Search {
     filter: Filter,
     within: Option<Duration>,
     older_than: Option<Duration>,
-    after: Option<rowmq_core::find::Place>,
+    after: Option<rowmq_core::find::PageToken>,
 }
 
 /// The text, unless it is empty.

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::content::{Content, QUEUE, STREAM};
 use crate::contract::Contract;
-use crate::place::{Browser, Place};
+use crate::fixture::{Browser, Fixture};
 
 /// Returns the values of the search's parameter for a message's state.
 fn states(contract: &Contract) -> Vec<String> {
@@ -62,7 +62,7 @@ async fn change(contract: &mut Contract, admin: &mut Browser) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_address_answers_as_the_document_says_and_nothing_else() {
-    let place = Place::new().await;
+    let place = Fixture::new().await;
     let content = Content::of(&place).await;
     let mut admin = place.signed_in("admin").await;
     admin.headers = vec![("x-csrf-token", admin.csrf.clone())];
@@ -100,7 +100,7 @@ async fn every_address_answers_as_the_document_says_and_nothing_else() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refusal_is_a_sentence_as_the_document_says() {
-    let place = Place::new().await;
+    let place = Fixture::new().await;
     place.queue.topic("mail").await;
     let mut viewer = place.signed_in("viewer").await;
     let mut contract = Contract::of(&mut viewer).await;
@@ -138,7 +138,7 @@ async fn a_refusal_is_a_sentence_as_the_document_says() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_document_is_openapi_and_its_types_are_json_schema() {
-    let place = Place::new().await;
+    let place = Fixture::new().await;
     let contract = Contract::of(&mut place.signed_in("viewer").await).await;
     let text = contract.document.to_string();
     let read = oas3::from_json(&text).expect("OpenAPI 3.1");
@@ -165,7 +165,7 @@ async fn the_document_is_openapi_and_its_types_are_json_schema() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_script_changes_with_the_token_in_a_header() {
-    let place = Place::new().await;
+    let place = Fixture::new().await;
     place.queue.topic("mail").await;
     let mut operator = place.signed_in("operator").await;
     operator.headers = vec![("x-csrf-token", operator.csrf.clone())];

@@ -4,7 +4,7 @@ use rowmq_core::NewMessage;
 use rowmq_core::handler::{Context, HandlerError, RawHandler};
 use rowmq_test::until;
 
-use crate::place::Place;
+use crate::fixture::Fixture;
 
 struct Fine;
 
@@ -16,7 +16,7 @@ impl RawHandler for Fine {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thousand_dead_letters_are_redriven_while_their_progress_is_shown() {
-    let place = Place::new().await;
+    let place = Fixture::new().await;
     place.queue.topic("mail").await;
     place
         .queue
@@ -58,7 +58,7 @@ async fn a_thousand_dead_letters_are_redriven_while_their_progress_is_shown() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn dead_letters_are_deleted_only_by_who_may_and_only_those_that_are_meant() {
-    let place = Place::new().await;
+    let place = Fixture::new().await;
     place.queue.topic("mail").await;
     for error in ["no such address", "mailbox full"] {
         place.queue.enqueue_all("mail", &[NewMessage::new("a"), NewMessage::new("b")]).await;
@@ -72,7 +72,7 @@ async fn dead_letters_are_deleted_only_by_who_may_and_only_those_that_are_meant(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_topic_that_is_paused_gives_consumers_nothing_until_it_is_resumed() {
-    let place = Place::new().await;
+    let place = Fixture::new().await;
     place.queue.topic("mail").await;
     let mut operator = place.signed_in("operator").await;
     let paused = operator.ask("/topics/mail/access", &[("access", "write-only")]).await;
@@ -96,7 +96,7 @@ async fn a_topic_that_is_paused_gives_consumers_nothing_until_it_is_resumed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_message_is_redriven_delivered_now_or_cancelled_from_its_page() {
-    let place = Place::new().await;
+    let place = Fixture::new().await;
     place.queue.topic("mail").await;
     let dead = NewMessage::new("dead");
     let path = format!("/messages/mail/{}", dead.msg_id);

@@ -7,7 +7,7 @@ use rowmq_core::AsyncMysqlConnection;
 use rowmq_core::connection::transaction;
 use rowmq_core::handler::{Context, HandlerError, RawHandler};
 use rowmq_core::model::{
-    Backlog, Checkpoint, Limits, OnDone, Percent, Place as Start, Retention, RetryPolicy, Sampling,
+    Backlog, Checkpoint, Limits, OffsetSpec, OnDone, Percent, Retention, RetryPolicy, Sampling,
     Topic, TopicSettings,
 };
 use rowmq_core::store::{self, backlog, checkpoint, duty};
@@ -17,7 +17,7 @@ use rowmq_core::worker::{Member, Worker, WorkerOptions};
 use rowmq_core::{MsgId, NewMessage, TopicName};
 use rowmq_test::until;
 
-use crate::place::Place;
+use crate::fixture::Fixture;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -35,7 +35,7 @@ pub(crate) struct Content {
 }
 
 impl Content {
-    pub(crate) async fn of(place: &Place) -> Self {
+    pub(crate) async fn of(place: &Fixture) -> Self {
         let mut conn = place.queue.connect().await;
         create(place, &mut conn).await;
         let options = WorkerOptions::new(place.queue.url().clone(), "somebody");
@@ -78,7 +78,7 @@ fn settings() -> TopicSettings {
     }
 }
 
-async fn create(place: &Place, conn: &mut AsyncMysqlConnection) {
+async fn create(place: &Fixture, conn: &mut AsyncMysqlConnection) {
     place.queue.topic("graves").await;
     place.queue.topic_with("plain", &TopicSettings::default()).await;
     place.queue.topic_with(QUEUE, &settings()).await;
@@ -88,8 +88,8 @@ async fn create(place: &Place, conn: &mut AsyncMysqlConnection) {
     of_group.filter = vec!["tenant=acme".parse().expect("a condition")].into();
     transaction(conn, "create", async |conn| {
         create_stream(conn, &name(STREAM), 2, &of_stream).await?;
-        create_group(conn, &name(GROUPS[0]), false, Start::Earliest, &of_group).await?;
-        create_broadcast(conn, &name(GROUPS[1]), Start::Earliest, &broadcast_settings()).await
+        create_group(conn, &name(GROUPS[0]), false, OffsetSpec::Earliest, &of_group).await?;
+        create_broadcast(conn, &name(GROUPS[1]), OffsetSpec::Earliest, &broadcast_settings()).await
     })
     .await
     .expect("created");
@@ -113,7 +113,11 @@ fn message(body: &str) -> NewMessage {
     NewMessage::new(body).with_key(body).with_biz_id(body).with_header("tenant", "acme")
 }
 
-async fn fill_queue(place: &Place, conn: &mut AsyncMysqlConnection, worker: &Worker) -> Vec<MsgId> {
+async fn fill_queue(
+    place: &Fixture,
+    conn: &mut AsyncMysqlConnection,
+    worker: &Worker,
+) -> Vec<MsgId> {
     let settled = ["done", "retry", "dead", "discard"].map(message).to_vec();
     let again = message("done");
     let late = message("late").with_delay(DAY);
@@ -147,7 +151,7 @@ async fn fill_queue(place: &Place, conn: &mut AsyncMysqlConnection, worker: &Wor
 
 /// The group has claimed one of the messages, and the member of the broadcast group all of them.
 async fn fill_stream(
-    place: &Place,
+    place: &Fixture,
     conn: &mut AsyncMysqlConnection,
     worker: &Worker,
 ) -> Vec<MsgId> {

@@ -6,7 +6,7 @@ use jsonschema::Validator;
 use reqwest::Method;
 use serde_json::{Map, Value, json};
 
-use crate::place::Browser;
+use crate::fixture::Browser;
 
 /// The document, and which parts of it were used.
 pub(crate) struct Contract {

@@ -11,6 +11,6 @@ mod api;
 mod changing;
 mod content;
 mod contract;
-mod place;
+mod fixture;
 mod reading;
 mod security;

@@ -4,18 +4,18 @@ use std::time::Duration;
 
 use rowmq_core::account::Account;
 use rowmq_core::connection::transaction;
-use rowmq_core::model::{MsgId, Place as Start, Sampling, TopicSettings};
+use rowmq_core::model::{MsgId, OffsetSpec, Sampling, TopicSettings};
 use rowmq_core::stream::group::{create_group, create_stream, group_settings};
 use rowmq_core::stream::{Contention, sequence};
 use rowmq_core::{NewMessage, TopicName, store};
 use rowmq_test::proxy::FaultProxy;
 use rowmq_test::{TestQueue, until};
 
-use crate::place::Place;
+use crate::fixture::Fixture;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_page_says_what_to_do_where_there_is_nothing() {
-    let place = Place::new().await;
+    let place = Fixture::new().await;
     let mut viewer = place.signed_in("viewer").await;
     for (path, sentence) in [
         ("/", "There are no topics"),
@@ -44,7 +44,7 @@ async fn every_page_says_what_to_do_where_there_is_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_is_found_by_what_is_known_of_it_and_shown_with_all_that_happened() {
-    let place = Place::new().await;
+    let place = Fixture::new().await;
     let settings = TopicSettings { trace: Sampling::ALL, ..TopicSettings::default() };
     place.queue.topic_with("mail", &settings).await;
     let message = NewMessage::new(r#"{"to":"ada"}"#)
@@ -75,7 +75,7 @@ async fn a_message_is_found_by_what_is_known_of_it_and_shown_with_all_that_happe
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_search_goes_on_page_by_page_and_finds_each_message_once() {
-    let place = Place::new().await;
+    let place = Fixture::new().await;
     place.queue.topic("mail").await;
     place
         .queue
@@ -103,7 +103,7 @@ async fn searches_are_read_from_the_replica_and_the_rest_from_the_server() {
     let file = tempfile::NamedTempFile::new().expect("a file");
     let url = replica.database().account_of(Account::Console).await;
     std::fs::write(file.path(), url.expose()).expect("written");
-    let place = Place::with(&["--replica-url-file", file.path().to_str().expect("text")]).await;
+    let place = Fixture::with(&["--replica-url-file", file.path().to_str().expect("text")]).await;
     let [here, there] = ["here", "there"].map(|body| NewMessage::new(body.to_owned()));
     let (id_here, id_there) = (here.msg_id, there.msg_id);
     for (queue, message) in [(&place.queue, here), (&replica, there)] {
@@ -126,7 +126,7 @@ async fn searches_are_read_from_the_replica_and_the_rest_from_the_server() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_waits_is_shown_in_the_order_of_its_time() {
-    let place = Place::new().await;
+    let place = Fixture::new().await;
     place.queue.topic("mail").await;
     let later = |hours: u64| NewMessage::new("x").with_delay(Duration::from_secs(hours * 3600));
     let (second, first) = (later(2), later(1));
@@ -139,13 +139,13 @@ async fn what_waits_is_shown_in_the_order_of_its_time() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_group_is_shown_with_its_partitions_and_put_elsewhere_by_who_may() {
-    let place = Place::new().await;
+    let place = Fixture::new().await;
     let (stream, group) = ("orders", "orders@billing");
     let name = |text: &str| TopicName::new(text).expect("a name");
     let mut conn = place.queue.connect().await;
     transaction(&mut conn, "create", async |conn| {
         create_stream(conn, &name(stream), 2, &TopicSettings::default()).await?;
-        create_group(conn, &name(group), false, Start::Earliest, &group_settings()).await
+        create_group(conn, &name(group), false, OffsetSpec::Earliest, &group_settings()).await
     })
     .await
     .expect("created");
@@ -173,7 +173,7 @@ async fn a_group_is_shown_with_its_partitions_and_put_elsewhere_by_who_may() {
 #[tokio::test(flavor = "multi_thread")]
 async fn pages_that_are_left_open_ask_the_server_nothing() {
     let mut way = None;
-    let place = Place::behind(&[], async |url| {
+    let place = Fixture::behind(&[], async |url| {
         let proxy = FaultProxy::start(&url).await;
         let through = proxy.url(&url);
         way = Some(proxy);

@@ -7,11 +7,11 @@ use reqwest::Method;
 use rowmq_core::NewMessage;
 use rowmq_test::until;
 
-use crate::place::{PASSWORD, Place, line};
+use crate::fixture::{Fixture, PASSWORD, line};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_sees_anything_before_signing_in() {
-    let place = Place::new().await;
+    let place = Fixture::new().await;
     let mut stranger = place.console.browser();
     for path in ["/", "/topics", "/messages", "/dead", "/groups", "/workers", "/audit", "/runs/1"] {
         let answer = stranger.get(path).await;
@@ -33,7 +33,7 @@ async fn nobody_sees_anything_before_signing_in() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_browser_is_told_to_load_and_run_nothing_but_what_is_here() {
-    let place = Place::new().await;
+    let place = Fixture::new().await;
     let mut viewer = place.signed_in("viewer").await;
     for path in ["/", "/sign-in", "/no-such-page", "/assets/console.js", "/api/v1/overview"] {
         let answer = viewer.get(path).await;
@@ -48,7 +48,7 @@ async fn a_browser_is_told_to_load_and_run_nothing_but_what_is_here() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_password_is_refused_and_after_five_of_them_so_is_the_right_one() {
-    let place = Place::new().await;
+    let place = Fixture::new().await;
     let mut stranger = place.console.browser();
     let wrong = [("name", "admin"), ("password", "wrong horse")];
     for _ in 0..5 {
@@ -64,7 +64,7 @@ async fn a_wrong_password_is_refused_and_after_five_of_them_so_is_the_right_one(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_cookie_is_for_this_site_and_no_script_and_ends_with_the_sign_out() {
-    let place = Place::new().await;
+    let place = Fixture::new().await;
     let mut browser = place.console.browser();
     let fields = [("name", "viewer"), ("password", PASSWORD), ("to", "//evil.example")];
     let answer = browser.send(Method::POST, "/sign-in", &fields).await;
@@ -80,7 +80,7 @@ async fn the_cookie_is_for_this_site_and_no_script_and_ends_with_the_sign_out() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_that_no_page_of_ours_asks_for_is_refused() {
-    let place = Place::new().await;
+    let place = Fixture::new().await;
     place.queue.topic("mail").await;
     let mut admin = place.signed_in("admin").await;
     let (path, fields) = ("/topics/mail/access", [("access", "denied")]);
@@ -105,7 +105,7 @@ async fn a_change_that_no_page_of_ours_asks_for_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_role_may_do_what_it_is_for_and_its_pages_offer_nothing_else() {
-    let place = Place::new().await;
+    let place = Fixture::new().await;
     place.queue.topic("mail").await;
     place.queue.enqueue_all("mail", &[NewMessage::new("a")]).await;
     place.queue.dead_letter("mail", "no").await;
@@ -134,7 +134,7 @@ async fn a_role_may_do_what_it_is_for_and_its_pages_offer_nothing_else() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn viewers_see_bodies_only_where_that_is_allowed() {
-    let place = Place::new().await;
+    let place = Fixture::new().await;
     place.queue.topic("mail").await;
     let message = NewMessage::new("the secret");
     let path = format!("/messages/mail/{}", message.msg_id);
@@ -152,7 +152,7 @@ async fn viewers_see_bodies_only_where_that_is_allowed() {
         ("the secret", "application/octet-stream")
     );
     assert!(body.header("content-disposition").starts_with("attachment"));
-    let open = Place::with(&["--viewers-see-bodies", "true"]).await;
+    let open = Fixture::with(&["--viewers-see-bodies", "true"]).await;
     open.queue.topic("mail").await;
     let message = NewMessage::new("no secret");
     let path = format!("/messages/mail/{}", message.msg_id);
@@ -162,7 +162,7 @@ async fn viewers_see_bodies_only_where_that_is_allowed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_users_the_link_of_the_log_signs_in_once_and_only_on_this_machine() {
-    let place = Place::open(&[]).await;
+    let place = Fixture::open(&[]).await;
     let token = || {
         let line = place.console.logged("/sign-in?token=").expect("a link");
         line.split("token=")
@@ -196,7 +196,8 @@ async fn a_header_signs_in_only_by_a_trusted_proxy() {
     let headers = ["--proxy-user-header", "x-user", "--proxy-role-header", "x-role"];
     let headers = [&headers[..], &["--proxy-secret-file", file]].concat();
     let secret = ("queue-proxy-secret", "sixteen characters".to_owned());
-    let trusting = Place::open(&[&headers[..], &["--trusted-proxy", "127.0.0.0/8"]].concat()).await;
+    let trusting =
+        Fixture::open(&[&headers[..], &["--trusted-proxy", "127.0.0.0/8"]].concat()).await;
     let mut ada = trusting.console.browser();
     ada.headers = vec![("x-user", "ada".to_owned()), ("x-role", "operator".to_owned())];
     assert_eq!(ada.get("/").await.status, 303, "another program of the proxy's machine");
@@ -212,7 +213,7 @@ async fn a_header_signs_in_only_by_a_trusted_proxy() {
     assert!(ada.read("/").await.contains("ada (viewer)"));
     ada.headers.clear();
     assert_eq!(ada.get("/").await.status, 303);
-    let other = Place::open(&[&headers[..], &["--trusted-proxy", "10.0.0.0/8"]].concat()).await;
+    let other = Fixture::open(&[&headers[..], &["--trusted-proxy", "10.0.0.0/8"]].concat()).await;
     let mut liar = other.console.browser();
     liar.headers = vec![("x-user", "ada".to_owned()), ("x-role", "admin".to_owned()), secret];
     assert_eq!(liar.get("/").await.status, 303);
@@ -221,7 +222,7 @@ async fn a_header_signs_in_only_by_a_trusted_proxy() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_others_have_written_is_shown_and_never_run() {
     const EVIL: &str = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>";
-    let place = Place::new().await;
+    let place = Fixture::new().await;
     place.queue.topic("mail").await;
     let message = NewMessage::new(EVIL).with_key(EVIL).with_biz_id(EVIL).with_header("x", EVIL);
     let path = format!("/messages/mail/{}", message.msg_id);
@@ -260,7 +261,7 @@ async fn with_a_certificate_it_speaks_https_alone() {
                 file.to_str().expect("text").to_owned()
             },
         );
-    let place = Place::with(&["--tls-certificate", &certificate, "--tls-key", &key]).await;
+    let place = Fixture::with(&["--tls-certificate", &certificate, "--tls-key", &key]).await;
     let port = place.console.port();
     let trusted = reqwest::Certificate::from_pem(made.cert.pem().as_bytes()).expect("read");
     let client = reqwest::Client::builder()

@@ -77,14 +77,14 @@ fn of_status(status: ExitStatus, said: String, output: &Output) -> Result<(), Ha
             Err(HandlerError::discard(reason.trim()))
         }
         SNOOZE => Err(match time_said(output) {
-            Some(Said::Time(time)) => HandlerError::Snooze(time),
+            Some(RequestedTime::Time(time)) => HandlerError::Snooze(time),
             _ => RunError::NoTime { code, wanted: "time such as 10m", said }.into(),
         }),
         RETRY_AT => Err(match time_said(output) {
-            Some(Said::Time(time)) => {
+            Some(RequestedTime::Time(time)) => {
                 HandlerError::RetryAfter(time, RunError::Code { code, said }.into())
             }
-            Some(Said::Moment(at)) => {
+            Some(RequestedTime::Moment(at)) => {
                 HandlerError::RetryAt(at, RunError::Code { code, said }.into())
             }
             None => {
@@ -97,7 +97,7 @@ fn of_status(status: ExitStatus, said: String, output: &Output) -> Result<(), Ha
 }
 
 /// A time that a program asks for on standard error.
-enum Said {
+enum RequestedTime {
     /// After this long.
     Time(Duration),
     /// At this time.
@@ -105,11 +105,14 @@ enum Said {
 }
 
 /// Reads the time on the last line of standard error.
-fn time_said(output: &Output) -> Option<Said> {
+fn time_said(output: &Output) -> Option<RequestedTime> {
     let text = output.stderr.text();
     let line = text.lines().next_back()?.trim();
-    let moment = |_| DateTime::parse_from_rfc3339(line).map(|at| Said::Moment(at.to_utc())).ok();
-    humantime::parse_duration(line).map(|time| Some(Said::Time(time))).unwrap_or_else(moment)
+    let moment =
+        |_| DateTime::parse_from_rfc3339(line).map(|at| RequestedTime::Moment(at.to_utc())).ok();
+    humantime::parse_duration(line)
+        .map(|time| Some(RequestedTime::Time(time)))
+        .unwrap_or_else(moment)
 }
 
 fn said(output: &Output) -> String {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rowmq_consumer::{ConsumerOptions, TopicOptions};
 use rowmq_core::doorbell::Doorbell;
 use rowmq_core::handler::{Context, HandlerError};
-use rowmq_core::model::{MemberName, Place, RetryPolicy, TopicSettings};
+use rowmq_core::model::{MemberName, OffsetSpec, RetryPolicy, TopicSettings};
 use rowmq_core::stream::broadcast::{create_broadcast, reset_members};
 use rowmq_core::stream::group::{create_group, create_stream, reset_group};
 use rowmq_core::{NewMessage, Topic, TopicName, store};
@@ -29,7 +29,7 @@ async fn stage(database: &TestDatabase) -> (Topic, Topic) {
     let retry = RetryPolicy::Fixed(Duration::from_millis(1));
     let settings = TopicSettings { retry, ..TopicSettings::default() };
     create_stream(&mut conn, &stream, 1, &TopicSettings::default()).await.expect("made");
-    create_group(&mut conn, &name, true, Place::Earliest, &settings).await.expect("made");
+    create_group(&mut conn, &name, true, OffsetSpec::Earliest, &settings).await.expect("made");
     let stream = store::topic::existing(&mut conn, &stream).await.expect("it is there");
     (stream, store::topic::existing(&mut conn, &name).await.expect("it is there"))
 }
@@ -61,7 +61,7 @@ async fn an_ordered_group_goes_on_range_after_range_although_nobody_polls() {
     send(&database, &stream, &messages).await;
     until("handled", async || handled.load(Ordering::SeqCst) == 40).await;
     let mut conn = database.connect().await;
-    reset_group(&mut conn, &group, Place::Earliest).await.expect("reset");
+    reset_group(&mut conn, &group, OffsetSpec::Earliest).await.expect("reset");
     until("handled again", async || handled.load(Ordering::SeqCst) == 80).await;
     running.stop().await;
 }
@@ -75,7 +75,7 @@ async fn a_member_of_a_broadcast_group_goes_on_although_nobody_polls() {
     let name = TopicName::of_group(&stream.name, "cache").expect("a name");
     let retry = RetryPolicy::Fixed(Duration::from_millis(300));
     let settings = TopicSettings { retry, ..TopicSettings::default() };
-    create_broadcast(&mut conn, &name, Place::Earliest, &settings).await.expect("made");
+    create_broadcast(&mut conn, &name, OffsetSpec::Earliest, &settings).await.expect("made");
     let group = store::topic::existing(&mut conn, &name).await.expect("it is there");
     let handled = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&handled);
@@ -96,7 +96,7 @@ async fn a_member_of_a_broadcast_group_goes_on_although_nobody_polls() {
     let messages: Vec<_> = (0..40).map(|n| NewMessage::new(n.to_string())).collect();
     send(&database, &stream, &messages).await;
     until("handled", async || handled.load(Ordering::SeqCst) == 40).await;
-    reset_members(&mut conn, &group, Place::Earliest).await.expect("reset");
+    reset_members(&mut conn, &group, OffsetSpec::Earliest).await.expect("reset");
     until("handled again", async || handled.load(Ordering::SeqCst) == 80).await;
     running.stop().await;
 }

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rowmq_core::connection::ServerUrl;
-use rowmq_core::model::{Place, TopicSettings};
+use rowmq_core::model::{OffsetSpec, TopicSettings};
 use rowmq_core::store;
 use rowmq_core::store::stream::standing;
 use rowmq_core::stream::broadcast::create_broadcast;
@@ -86,7 +86,9 @@ impl Fleet {
         let group = TopicName::of_group(&stream, "g").expect("a name");
         let settings = TopicSettings::default();
         create_stream(&mut conn, &stream, partitions, &settings).await.expect("made");
-        create_group(&mut conn, &group, ordered, Place::Earliest, &settings).await.expect("made");
+        create_group(&mut conn, &group, ordered, OffsetSpec::Earliest, &settings)
+            .await
+            .expect("made");
         let stream = store::topic::existing(&mut conn, &stream).await.expect("it is there");
         let group = store::topic::existing(&mut conn, &group).await.expect("it is there");
         Self::consuming(database, stream, group)
@@ -100,7 +102,7 @@ impl Fleet {
         let group = TopicName::of_group(&stream, "all").expect("a name");
         let settings = TopicSettings::default();
         create_stream(&mut conn, &stream, partitions, &settings).await.expect("made");
-        create_broadcast(&mut conn, &group, Place::Earliest, &settings).await.expect("made");
+        create_broadcast(&mut conn, &group, OffsetSpec::Earliest, &settings).await.expect("made");
         let stream = store::topic::existing(&mut conn, &stream).await.expect("it is there");
         let group = store::topic::existing(&mut conn, &group).await.expect("it is there");
         Self::consuming(database, stream, group)

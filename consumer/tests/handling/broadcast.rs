@@ -8,7 +8,7 @@ use rowmq_consumer::{Consumer, ConsumerOptions, Receiver, Shutdown};
 use rowmq_core::connection::{Session, SessionKind};
 use rowmq_core::dead::redrive;
 use rowmq_core::handler::{Context, HandlerError, TxHandler};
-use rowmq_core::model::{MemberName, Place, RetryPolicy, TopicSettings};
+use rowmq_core::model::{MemberName, OffsetSpec, RetryPolicy, TopicSettings};
 use rowmq_core::store::inspect;
 use rowmq_core::store::stream::member;
 use rowmq_core::stream::broadcast::create_broadcast;
@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::handling::running::{Running, With, one_at_a_time, send};
 
 /// Creates a stream of 3 partitions, and a broadcast group whose retries come back at once.
-async fn stage(start: Place) -> (TestDatabase, Topic, Topic) {
+async fn stage(start: OffsetSpec) -> (TestDatabase, Topic, Topic) {
     let database = TestDatabase::new().await;
     let mut conn = database.connect().await;
     let stream = TopicName::new("orders").expect("a name");
@@ -84,7 +84,7 @@ fn count(seen: &Seen) -> usize {
 
 #[tokio::test]
 async fn each_of_five_members_handles_every_message_once_and_tries_its_own_failures_again() {
-    let (database, stream, group) = stage(Place::Earliest).await;
+    let (database, stream, group) = stage(OffsetSpec::Earliest).await;
     let fails = |n: usize, failures: u32| n == 77 || (n % 10 == 3 && failures < 2);
     let options = ["", "", "", "a", "b"].map(|name| match name {
         "" => ConsumerOptions::default(),
@@ -113,7 +113,7 @@ async fn each_of_five_members_handles_every_message_once_and_tries_its_own_failu
 
 #[tokio::test]
 async fn a_second_process_with_a_members_name_waits_for_the_first_one_and_takes_its_place() {
-    let (database, stream, group) = stage(Place::Earliest).await;
+    let (database, stream, group) = stage(OffsetSpec::Earliest).await;
     let never = |_: usize, _: u32| false;
     let (first, of_first) = start(&database, &group, called("a"), never);
     send(&database, &stream, &numbered(0..50)).await;
@@ -144,7 +144,7 @@ async fn a_second_process_with_a_members_name_waits_for_the_first_one_and_takes_
 
 #[tokio::test]
 async fn what_a_member_was_at_when_it_was_stopped_it_handles_when_it_comes_back() {
-    let (database, stream, group) = stage(Place::Earliest).await;
+    let (database, stream, group) = stage(OffsetSpec::Earliest).await;
     let begun = Arc::new(Mutex::new(0));
     let noted = Arc::clone(&begun);
     let handle = move |context: Context| {
@@ -169,7 +169,7 @@ async fn what_a_member_was_at_when_it_was_stopped_it_handles_when_it_comes_back(
 
 #[tokio::test]
 async fn a_receiver_is_a_member_too() {
-    let (database, stream, group) = stage(Place::Earliest).await;
+    let (database, stream, group) = stage(OffsetSpec::Earliest).await;
     send(&database, &stream, &numbered(0..3)).await;
     for _ in 0..2 {
         let (url, name) = (database.url().clone(), group.name.clone());
@@ -194,7 +194,7 @@ async fn a_receiver_is_a_member_too() {
 /// A redriven dead letter is a message of the group's own topic.
 #[tokio::test]
 async fn a_redriven_dead_letter_is_handled_by_one_member() {
-    let (database, stream, group) = stage(Place::Earliest).await;
+    let (database, stream, group) = stage(OffsetSpec::Earliest).await;
     let fails = |_: usize, _: u32| true;
     let (failing, _) = start(&database, &group, ConsumerOptions::default(), fails);
     send(&database, &stream, &numbered(0..1)).await;
@@ -239,7 +239,7 @@ impl TxHandler for Nothing {
 
 #[tokio::test]
 async fn what_makes_no_sense_of_a_broadcast_group_is_refused_at_the_start() {
-    let (database, stream, group) = stage(Place::Latest).await;
+    let (database, stream, group) = stage(OffsetSpec::Latest).await;
     let run = async |consumer: Consumer| {
         let shutdown = Shutdown { drain: CancellationToken::new(), quit: CancellationToken::new() };
         consumer.run(shutdown).await.expect_err("refused").to_string()

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rowmq_consumer::SettledListener;
 use rowmq_core::handler::{BatchHandler, Context, HandlerError};
-use rowmq_core::model::{HeaderCondition, Place, RetryPolicy, TopicSettings};
+use rowmq_core::model::{HeaderCondition, OffsetSpec, RetryPolicy, TopicSettings};
 use rowmq_core::store::stream::standing;
 use rowmq_core::stream::group::{create_group, create_stream, reset_group};
 use rowmq_core::worker::SettleOutcome;
@@ -32,7 +32,9 @@ async fn stage(
     let mut made = Vec::new();
     for group in groups {
         let name = TopicName::of_group(&stream, group).expect("a name");
-        create_group(&mut conn, &name, ordered, Place::Earliest, &settings).await.expect("made");
+        create_group(&mut conn, &name, ordered, OffsetSpec::Earliest, &settings)
+            .await
+            .expect("made");
         made.push(store::topic::existing(&mut conn, &name).await.expect("it is there"));
     }
     let stream = store::topic::existing(&mut conn, &stream).await.expect("it is there");
@@ -177,7 +179,7 @@ async fn a_member_that_has_lost_its_range_to_a_reset_does_not_go_on_with_it() {
     });
     begun.notified().await;
     let mut conn = database.connect().await;
-    reset_group(&mut conn, &groups[0], Place::Latest).await.expect("reset");
+    reset_group(&mut conn, &groups[0], OffsetSpec::Latest).await.expect("reset");
     reset.notify_one();
     send(&database, &stream, &[NewMessage::new("after")]).await;
     until("it goes on", async || seen.lock().expect("a lock").iter().any(|it| it == "after")).await;

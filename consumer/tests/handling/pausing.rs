@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rowmq_consumer::TopicOptions;
 use rowmq_core::handler::{Context, HandlerError};
-use rowmq_core::model::{Place, RetryPolicy, TopicSettings};
+use rowmq_core::model::{OffsetSpec, RetryPolicy, TopicSettings};
 use rowmq_core::stream::broadcast::create_broadcast;
 use rowmq_core::stream::group::{create_group, create_stream};
 use rowmq_core::{NewMessage, Topic, TopicName, store};
@@ -157,7 +157,7 @@ async fn group(kind: Kind) -> (TestDatabase, Topic, Topic) {
     let stream = TopicName::new("orders").expect("a name");
     create_stream(&mut conn, &stream, 2, &TopicSettings::default()).await.expect("made");
     let name = TopicName::of_group(&stream, "mail").expect("a name");
-    let (start, settings) = (Place::Earliest, patient());
+    let (start, settings) = (OffsetSpec::Earliest, patient());
     let made = match kind {
         Kind::Broadcast => create_broadcast(&mut conn, &name, start, &settings).await,
         _ => create_group(&mut conn, &name, kind == Kind::Ordered, start, &settings).await,

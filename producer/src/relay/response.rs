@@ -5,7 +5,7 @@ use axum::http::StatusCode;
 use axum::http::header::RETRY_AFTER;
 use axum::response::{IntoResponse, Response};
 use rowmq_core::{Enqueued, Error, Fault, MsgId};
-use rowmq_producer::{Place, SendError, Sent};
+use rowmq_producer::{Destination, SendError, Sent};
 use rowmq_service::process::sentence;
 use serde::Serialize;
 
@@ -91,12 +91,12 @@ fn refused(error: &Error) -> StatusCode {
 
 impl IntoResponse for Taken {
     fn into_response(self) -> Response {
-        let (status, outcome) = match self.0.place {
-            Place::Enqueued(enqueued @ Enqueued::Stored(_)) => {
+        let (status, outcome) = match self.0.destination {
+            Destination::Enqueued(enqueued @ Enqueued::Stored(_)) => {
                 (StatusCode::CREATED, enqueued.word())
             }
-            Place::Enqueued(enqueued) => (StatusCode::OK, enqueued.word()),
-            Place::Spilled(_) => (StatusCode::ACCEPTED, "spilled"),
+            Destination::Enqueued(enqueued) => (StatusCode::OK, enqueued.word()),
+            Destination::Spilled(_) => (StatusCode::ACCEPTED, "spilled"),
         };
         (status, Json(Id { msg_id: self.0.msg_id, outcome })).into_response()
     }

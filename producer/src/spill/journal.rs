@@ -36,7 +36,7 @@ pub(super) struct Journal {
     /// The content of the cursor's file.
     pub(super) cursor: Cursor,
     /// The first record that is still to be sent.
-    pub(super) place: Place,
+    pub(super) place: RecordPosition,
     /// Messages still to be sent.
     pub(super) messages: u64,
     /// Why nothing more can be appended, if a failure has left the end of a segment unknown.
@@ -54,7 +54,7 @@ pub(super) struct Segment {
 
 /// Where a record begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct RecordPosition {
     pub(super) number: u64,
     /// Its segment, by the number of that segment's first record.
     pub(super) segment: u64,
@@ -70,7 +70,7 @@ pub(crate) struct Group {
     /// The lane through which an earlier process was sending it.
     pub(super) intent: Option<Intent>,
     /// Where each of its records ends.
-    ends: Vec<Place>,
+    ends: Vec<RecordPosition>,
 }
 
 impl Group {
@@ -209,7 +209,7 @@ impl Journal {
             return Err(error);
         }
         if self.place.number == self.next {
-            self.place = Place { number: self.next, segment: self.next, at: HEADER };
+            self.place = RecordPosition { number: self.next, segment: self.next, at: HEADER };
         }
         self.segments.push_back(Segment { first: self.next, len: HEADER, file });
         Ok(())
@@ -243,7 +243,7 @@ impl Journal {
     }
 
     /// The record at `place`, and how many bytes it takes.
-    fn read(&self, place: Place) -> Result<(Record, usize), String> {
+    fn read(&self, place: RecordPosition) -> Result<(Record, usize), String> {
         let name = format::name_of(place.segment);
         let cannot = |why: String| format!("{name} cannot be read at byte {}: {why}", place.at);
         let segment = self.segments.iter().find(|segment| segment.first == place.segment);
@@ -260,18 +260,18 @@ impl Journal {
     }
 
     /// The place after the record at `place`, which is `len` bytes long.
-    fn behind(&self, place: Place, len: usize) -> Place {
-        self.seated(Place { number: place.number + 1, at: place.at + len as u64, ..place })
+    fn behind(&self, place: RecordPosition, len: usize) -> RecordPosition {
+        self.seated(RecordPosition { number: place.number + 1, at: place.at + len as u64, ..place })
     }
 
     /// The same place, moved to the next segment if this one ends there.
-    fn seated(&self, next: Place) -> Place {
+    fn seated(&self, next: RecordPosition) -> RecordPosition {
         let mut segments = self.segments.iter().skip_while(|s| s.first != next.segment);
         let ended = segments.next().is_some_and(|segment| next.at >= segment.len);
         match segments.next() {
             // Records may be missing before it.
             Some(Segment { first, .. }) if ended => {
-                Place { number: *first, segment: *first, at: HEADER }
+                RecordPosition { number: *first, segment: *first, at: HEADER }
             }
             _ => next,
         }

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use super::cursor::{Cursor, CursorFile, Intent};
 use super::format::{self, End, FRAME, HEADER, NoSegment, Scan};
-use super::journal::{Journal, Place, Segment, open_file, sync_dir};
+use super::journal::{Journal, RecordPosition, Segment, open_file, sync_dir};
 use super::record;
 
 impl Journal {
@@ -45,7 +45,7 @@ impl Journal {
             next: cursor.settled,
             cursors,
             cursor,
-            place: Place { number: cursor.settled, segment: 0, at: HEADER },
+            place: RecordPosition { number: cursor.settled, segment: 0, at: HEADER },
             messages: 0,
             broken: None,
         };
@@ -78,7 +78,7 @@ impl Journal {
         let (path, name) = (self.path(first), format::name_of(first));
         let bytes = fs::read(&path).map_err(unreadable)?;
         let settled = self.cursor.settled;
-        let mut place = Place { number: first, segment: first, at: HEADER };
+        let mut place = RecordPosition { number: first, segment: first, at: HEADER };
         let (mut start, mut messages, mut unknown) = (place, 0, None);
         let scan = format::scan(&bytes, first, |payload| {
             match record::messages_in(payload) {

@@ -167,7 +167,7 @@ async fn meet(
         Some(Hold::UntilDone(Repeat::Debounce { max_wait })) => max_wait,
         _ => return Ok(Some(Enqueued::Duplicate(holder.msg_id))),
     };
-    if holder.place.is_none() {
+    if holder.location.is_none() {
         // It was enqueued to be kept.
         return Ok(Some(Enqueued::Duplicate(holder.msg_id)));
     }

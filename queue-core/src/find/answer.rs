@@ -1,6 +1,6 @@
 use serde::Serialize;
 
-use super::Place;
+use super::PageToken;
 use crate::model::found::{Filter, Found, StateWord};
 use crate::store::find::Bodies;
 use crate::store::inspect::MessageTable;
@@ -11,7 +11,7 @@ pub struct Query {
     /// The condition.
     pub filter: Filter,
     /// Where the previous answer ended; `None`: from the start.
-    pub after: Option<Place>,
+    pub after: Option<PageToken>,
     /// The most messages to return.
     pub limit: usize,
     /// Whether bodies are read.
@@ -27,7 +27,7 @@ pub struct Answer {
     /// What was searched for them.
     pub searched: Vec<Searched>,
     /// Where to continue; `None`: there is no more.
-    pub next: Option<Place>,
+    pub next: Option<PageToken>,
 }
 
 /// The part that was searched.

@@ -3,7 +3,7 @@
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::search::{ROWS, STRETCH, Search};
-use super::{Place, Searched};
+use super::{PageToken, Searched};
 use crate::connection::Link;
 use crate::model::found::StateWord;
 use crate::model::{MsgId, Offset, Position, Result};
@@ -85,7 +85,7 @@ impl Search<'_> {
             rest.extend(left.map(|offset| Position { offset, ..*end }));
         }
         self.answer.searched.push(Searched::Log { rows, whole: rest.is_empty() });
-        self.answer.next = Some(rest).filter(|rest| !rest.is_empty()).map(Place::Log);
+        self.answer.next = Some(rest).filter(|rest| !rest.is_empty()).map(PageToken::Log);
         Ok(())
     }
 

@@ -3,11 +3,11 @@ use std::collections::HashMap;
 use chrono::{DateTime, Utc};
 
 use super::answer::table_of;
-use super::{Answer, Place, Query, Searched};
+use super::{Answer, PageToken, Query, Searched};
 use crate::connection::{Link, Session};
 use crate::model::found::{Filter, Found, State, StateWord};
 use crate::model::{MsgId, Result, Topic};
-use crate::store::find::{Stretch, TablePlace, by_ids, by_rows, stretch};
+use crate::store::find::{Stretch, TablePosition, by_ids, by_rows, stretch};
 use crate::store::inspect::MessageTable;
 use crate::store::lookup::{By, Entry, entries};
 use crate::store::moment::micros;
@@ -32,14 +32,14 @@ pub async fn find(session: &mut Session, topic: &Topic, query: &Query) -> Result
     let mut search = Search { session, topic, query, answer: Answer::default() };
     match &query.after {
         None => search.begin().await?,
-        Some(Place::Lookup(at, id)) => {
+        Some(PageToken::Lookup(at, id)) => {
             search.lookup(Some((*at, *id))).await?;
         }
-        Some(Place::Tables(places)) => {
+        Some(PageToken::Tables(places)) => {
             search.tables(places.clone()).await?;
             search.then_log().await?;
         }
-        Some(Place::Log(places)) => search.log(places).await?,
+        Some(PageToken::Log(places)) => search.log(places).await?,
     }
     Ok(search.answer)
 }
@@ -122,7 +122,7 @@ impl Search<'_> {
         }
         self.answer.searched.push(Searched::Lookup { entries: seen, whole });
         self.answer.searched.extend(scanned);
-        self.answer.next = after.filter(|_| !whole).map(|(at, id)| Place::Lookup(at, id));
+        self.answer.next = after.filter(|_| !whole).map(|(at, id)| PageToken::Lookup(at, id));
         Ok(seen)
     }
 
@@ -168,7 +168,7 @@ impl Search<'_> {
     }
 
     /// Searches tables row by row, from these places on.
-    async fn tables(&mut self, places: Vec<TablePlace>) -> Result<()> {
+    async fn tables(&mut self, places: Vec<TablePosition>) -> Result<()> {
         let filter = &self.query.filter;
         let mut rest = Vec::new();
         for place in places {
@@ -185,7 +185,7 @@ impl Search<'_> {
             self.answer.searched.push(Searched::Table { table: place.table, rows, whole });
             rest.extend(scanned.rest);
         }
-        self.answer.next = Some(rest).filter(|rest| !rest.is_empty()).map(Place::Tables);
+        self.answer.next = Some(rest).filter(|rest| !rest.is_empty()).map(PageToken::Tables);
         Ok(())
     }
 
@@ -194,9 +194,9 @@ impl Search<'_> {
         &mut self,
         ids: &[MsgId],
         filter: &Filter,
-        mut from: TablePlace,
+        mut from: TablePosition,
         limit: usize,
-    ) -> Result<(Vec<TablePlace>, Scanned)> {
+    ) -> Result<(Vec<TablePosition>, Scanned)> {
         let topic = self.topic.id;
         let (mut hits, mut rows) = (Vec::new(), 0);
         while rows < ROWS {
@@ -217,7 +217,7 @@ impl Search<'_> {
     }
 
     /// Reads the rows at these places, in their order.
-    async fn read(&mut self, table: MessageTable, places: &[TablePlace]) -> Result<Vec<Found>> {
+    async fn read(&mut self, table: MessageTable, places: &[TablePosition]) -> Result<Vec<Found>> {
         let bodies = self.query.bodies;
         let mut rows = HashMap::new();
         for some in places.chunks(READ) {
@@ -241,7 +241,7 @@ impl Search<'_> {
 struct Scanned {
     rows: usize,
     /// Where to continue; `None` at its end.
-    rest: Option<TablePlace>,
+    rest: Option<TablePosition>,
 }
 
 /// The best index of the lookup for the filter, if there is one.
@@ -293,10 +293,10 @@ fn seen_last(some: &[Entry], entry: &Entry) -> bool {
 
 /// Where the search of a table begins: a message that died or was settled before a time was also
 /// enqueued before it.
-fn start(table: MessageTable, filter: &Filter) -> TablePlace {
+fn start(table: MessageTable, filter: &Filter) -> TablePosition {
     let ends = matches!(table, MessageTable::Dead | MessageTable::Archive);
     let at = filter.since.filter(|_| ends).map_or(0, micros);
-    TablePlace { table, at, row: crate::model::RowId(0) }
+    TablePosition { table, at, row: crate::model::RowId(0) }
 }
 
 fn gone(topic: &Topic, entry: &Entry) -> Found {

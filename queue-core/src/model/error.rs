@@ -188,11 +188,11 @@ pub enum Error {
         /// The name as given.
         member: MemberName,
     },
-    /// A text that names no place in a stream.
+    /// A text that is no offset specification.
     #[error(
-        "'{text}' is no place in a stream: use earliest, latest, an offset, or a time as 2026-12-24T18:00:00Z."
+        "'{text}' is not a position in a stream: use earliest, latest, an offset, or a time as 2026-12-24T18:00:00Z."
     )]
-    InvalidPlace {
+    InvalidOffsetSpec {
         /// The text as given.
         text: String,
     },

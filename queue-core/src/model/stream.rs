@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{ConnId, Place, TopicId, WorkerId};
+use crate::model::{ConnId, OffsetSpec, TopicId, WorkerId};
 
 /// A group of a stream: each message goes to one of its members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -24,7 +24,7 @@ pub struct Broadcast {
     /// The stream that it reads.
     pub stream: TopicId,
     /// Where a new member begins.
-    pub start: Place,
+    pub start: OffsetSpec,
 }
 
 /// A group's state for a message of its stream. The group's retries and dead letters are in its own

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::model::{
-    Access, Backlog, Broadcast, ClosedBy, Error, Group, HeaderFilter, Limits, Place, Result,
+    Access, Backlog, Broadcast, ClosedBy, Error, Group, HeaderFilter, Limits, OffsetSpec, Result,
     RetryPolicy, Sampling, TopicId, TopicName, WhenFull,
 };
 
@@ -181,7 +181,7 @@ pub enum TopicKind {
         /// The stream that it reads.
         stream: TopicId,
         /// Where a new member begins.
-        start: Place,
+        start: OffsetSpec,
     },
 }
 

@@ -5,7 +5,7 @@ mod record;
 mod update;
 mod walk;
 
-pub use self::marks::{Marks, Place};
+pub use self::marks::{Marks, ScanPosition};
 pub use self::record::{Claim, forget, frontier, of_worker, record};
 pub use self::update::{own_first, own_ready, owned};
 pub use self::walk::{Walk, next_ready, urgent, walk};
@@ -104,7 +104,7 @@ fn span(limit: u32) -> u64 {
 pub async fn lock_ready(
     conn: &mut impl Connection,
     topic: TopicId,
-    place: Place,
+    place: ScanPosition,
     limit: u32,
     claim_no: ClaimNo,
 ) -> Result<Vec<Delivery>> {

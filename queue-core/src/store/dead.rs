@@ -38,7 +38,7 @@ pub struct DeadFilter {
 
 /// A place in the order of death.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DeadPlace {
+pub struct DeadPosition {
     died_at: NaiveDateTime,
     row: RowId,
 }
@@ -51,7 +51,7 @@ pub struct DeadWindow {
     /// How many dead letters were read.
     pub seen: usize,
     /// Where the next stretch begins; `None` at the end.
-    pub next: Option<DeadPlace>,
+    pub next: Option<DeadPosition>,
 }
 
 /// A dead letter as operators see it, without its body.
@@ -95,7 +95,7 @@ pub async fn window(
     conn: &mut impl Connection,
     topic: TopicId,
     filter: &DeadFilter,
-    from: Option<DeadPlace>,
+    from: Option<DeadPosition>,
 ) -> Result<DeadWindow> {
     let cause = filter.cause.map(|cause| cause.stored().as_bytes());
     let msg_id = filter.msg_id.map(|id| id.as_bytes().to_vec());
@@ -119,7 +119,7 @@ pub async fn window(
     .number(filter.before.map_or(LATEST, micros))
     .number(died_at)
     .number(row);
-    let rows: Vec<(DeadPlace, bool)> = load(conn, "look for dead letters", statement).await?;
+    let rows: Vec<(DeadPosition, bool)> = load(conn, "look for dead letters", statement).await?;
     let full = rows.len() >= WINDOW as usize;
     let wanted = rows.iter().filter(|(_, wanted)| *wanted);
     Ok(DeadWindow {
@@ -129,7 +129,7 @@ pub async fn window(
     })
 }
 
-row! { DeadPlace { row, died_at } }
+row! { DeadPosition { row, died_at } }
 
 /// PRIMARY: reads these dead letters, in the order of their rows, without bodies.
 pub async fn read(conn: &mut impl Connection, rows: &RowSet) -> Result<Vec<DeadLetter>> {

@@ -161,7 +161,7 @@ pub async fn by_rows(
 /// A place in the order of a table: the column that follows the topic in the index, as a number (a
 /// priority, or microseconds since 1970), and the row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TablePlace {
+pub struct TablePosition {
     /// The table.
     pub table: MessageTable,
     /// The priority, or the moment.
@@ -174,11 +174,11 @@ pub struct TablePlace {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stretch {
     /// The rows that are wanted, in order.
-    pub wanted: Vec<TablePlace>,
+    pub wanted: Vec<TablePosition>,
     /// How many rows were read.
     pub seen: usize,
     /// The last of them; `None` at the end of the table.
-    pub last: Option<TablePlace>,
+    pub last: Option<TablePosition>,
 }
 
 /// PRIMARY of the messages, and of the others the KEY that begins with the topic, forced: reads the
@@ -189,7 +189,7 @@ pub async fn stretch(
     topic: TopicId,
     ids: &[MsgId],
     filter: &Filter,
-    from: TablePlace,
+    from: TablePosition,
     limit: u32,
 ) -> Result<Stretch> {
     let table = from.table;
@@ -219,8 +219,11 @@ pub async fn stretch(
         .number(from.at)
         .number(limit);
     let rows: Vec<(RowId, i64, bool)> = load(conn, "search a table", statement).await?;
-    let place =
-        |(row, at, _): &(RowId, i64, bool)| TablePlace { table, at: at.unsigned_abs(), row: *row };
+    let place = |(row, at, _): &(RowId, i64, bool)| TablePosition {
+        table,
+        at: at.unsigned_abs(),
+        row: *row,
+    };
     Ok(Stretch {
         seen: rows.len(),
         last: rows.last().filter(|_| rows.len() >= limit as usize).map(place),

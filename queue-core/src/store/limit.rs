@@ -11,7 +11,7 @@ use std::time::Duration;
 use diesel::dsl::DuplicatedKeys;
 use diesel::prelude::*;
 
-use super::claim::{Fence, Place};
+use super::claim::{Fence, ScanPosition};
 use super::row_set::{KEYS, RowSet};
 use super::{Statement, execute, execute_surely, load, load_surely, select, write, write_surely};
 use crate::connection::{Connection, row};
@@ -36,7 +36,7 @@ row! { Slot { row, key, is_held } }
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
     /// Where it lies.
-    pub place: Place,
+    pub place: ScanPosition,
     /// Its key.
     pub key: Option<Vec<u8>>,
 }
@@ -160,7 +160,7 @@ pub async fn take(
 pub async fn candidates(
     conn: &mut impl Connection,
     topic: TopicId,
-    place: Place,
+    place: ScanPosition,
     limit: u32,
 ) -> Result<Vec<Candidate>> {
     let statement = Statement::new(

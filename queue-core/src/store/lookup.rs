@@ -225,7 +225,7 @@ pub async fn topics(conn: &mut impl Connection) -> Result<Vec<Kept>> {
 
 /// A place in the lookup of one topic, in order of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TimePlace {
+pub struct LookupPosition {
     enqueued_at: NaiveDateTime,
     msg_id: MsgId,
 }
@@ -236,7 +236,7 @@ pub struct Aged {
     /// Those whose message is in no table any more.
     pub ended: Vec<MsgId>,
     /// Where the next stretch begins; `None` at the end.
-    pub next: Option<TimePlace>,
+    pub next: Option<LookupPosition>,
 }
 
 /// KEY (`topic_id`, `enqueued_at`), forced, and for each entry a dive into each table: reads
@@ -246,7 +246,7 @@ pub async fn aged(
     conn: &mut impl Connection,
     topic: TopicId,
     time: Duration,
-    from: Option<TimePlace>,
+    from: Option<LookupPosition>,
     limit: u32,
 ) -> Result<Aged> {
     let start = from.map_or(0, |place| micros(place.enqueued_at.and_utc()));
@@ -269,7 +269,7 @@ pub async fn aged(
     .number(start)
     .bytes(after)
     .number(limit);
-    let rows: Vec<(TimePlace, bool)> = load(conn, "prune the lookup: look", statement).await?;
+    let rows: Vec<(LookupPosition, bool)> = load(conn, "prune the lookup: look", statement).await?;
     let full = rows.len() >= limit as usize;
     let ended = rows.iter().filter(|(_, ended)| *ended);
     Ok(Aged {
@@ -278,7 +278,7 @@ pub async fn aged(
     })
 }
 
-row! { TimePlace { msg_id, enqueued_at } }
+row! { LookupPosition { msg_id, enqueued_at } }
 
 /// PRIMARY, forced, each key by itself: removes entries that are older than `time`; an entry stays
 /// if its id was enqueued again in the meantime.

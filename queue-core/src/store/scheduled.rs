@@ -5,7 +5,7 @@ mod read;
 mod waiting;
 
 pub use self::insert::insert;
-pub use self::read::{Scheduled, ScheduledPlace, read};
+pub use self::read::{Scheduled, ScheduledPosition, read};
 pub use self::waiting::{Waiting, find, list, reschedule};
 
 use std::time::Duration;

@@ -39,12 +39,12 @@ pub struct Holder {
     /// The message that holds it.
     pub msg_id: MsgId,
     /// Where the message was stored, if it may be replaced.
-    pub place: Option<Place>,
+    pub location: Option<Location>,
 }
 
-/// The place of a message that may be replaced.
+/// Where a message is that may be replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum Location {
     /// Among the ready.
     Ready(Priority, RowId),
     /// Among the scheduled.
@@ -113,13 +113,13 @@ async fn holders(
     load_surely(conn, "enqueue: take the unique keys", statement).await
 }
 
-row! { Holder { key, msg_id, place: stored_at } }
+row! { Holder { key, msg_id, location: stored_at } }
 
-fn stored_at(place: (Option<Priority>, Option<RowId>, Option<RowId>)) -> Option<Place> {
+fn stored_at(place: (Option<Priority>, Option<RowId>, Option<RowId>)) -> Option<Location> {
     match place {
-        (_, Some(RowId(0)), _) => Some(Place::Redriven),
-        (Some(priority), Some(row), _) => Some(Place::Ready(priority, row)),
-        (_, _, Some(row)) => Some(Place::Scheduled(row)),
+        (_, Some(RowId(0)), _) => Some(Location::Redriven),
+        (Some(priority), Some(row), _) => Some(Location::Ready(priority, row)),
+        (_, _, Some(row)) => Some(Location::Scheduled(row)),
         _ => None,
     }
 }

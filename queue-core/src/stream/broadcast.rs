@@ -2,12 +2,12 @@
 
 use crate::connection::Connection;
 use crate::model::{
-    Broadcast, Error, MemberName, Offset, PartitionNo, Place, Priority, Result, RetryPolicy, RowId,
-    Topic, TopicKind, TopicName, TopicSettings, WorkerId,
+    Broadcast, Error, MemberName, Offset, OffsetSpec, PartitionNo, Priority, Result, RetryPolicy,
+    RowId, Topic, TopicKind, TopicName, TopicSettings, WorkerId,
 };
 use crate::store;
 use crate::store::floor;
-use crate::store::stream::member::{self, Place as Row};
+use crate::store::stream::member::{self, MemberPosition};
 use crate::store::stream::partition;
 use crate::stream::group::{offset, with_trace_of};
 
@@ -31,7 +31,7 @@ pub fn broadcast_settings() -> TopicSettings {
 pub async fn create_broadcast(
     conn: &mut impl Connection,
     name: &TopicName,
-    start: Place,
+    start: OffsetSpec,
     settings: &TopicSettings,
 ) -> Result<()> {
     let stream =
@@ -52,7 +52,7 @@ pub async fn create_broadcast(
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Taken {
     /// The worker is the member now; the rows as they were before.
-    Own(Vec<Row>),
+    Own(Vec<MemberPosition>),
     /// This living worker is the member.
     InUse(WorkerId),
     /// The group no longer exists.
@@ -87,7 +87,7 @@ pub(crate) async fn take_member(
     for partition in partitions {
         if rows.iter().all(|row| row.partition != partition.no) {
             let start = offset(conn, group.stream, &partition, group.start).await?;
-            let row = Row::new(partition.no, start);
+            let row = MemberPosition::new(partition.no, start);
             member::create(conn, group.id, name, row).await?;
             rows.push(row);
         }
@@ -116,7 +116,11 @@ pub(crate) async fn begin(
 /// # Errors
 /// [`Error::OfBroadcast`] if no member has a name; [`Error::NoBroadcast`]; [`Error::Setting`] for
 /// an offset beyond a partition's end; a database failure.
-pub async fn reset_members(conn: &mut impl Connection, group: &Topic, to: Place) -> Result<usize> {
+pub async fn reset_members(
+    conn: &mut impl Connection,
+    group: &Topic,
+    to: OffsetSpec,
+) -> Result<usize> {
     let broadcast = broadcast_of(group)?;
     let rows = member::lock_all(conn, broadcast.id).await?;
     if rows.is_empty() {

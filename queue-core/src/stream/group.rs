@@ -6,8 +6,8 @@ use chrono::{DateTime, Utc};
 
 use crate::connection::Connection;
 use crate::model::{
-    Error, Group, Offset, Place, Priority, Result, RetryPolicy, RowId, Topic, TopicId, TopicKind,
-    TopicName, TopicSettings, WorkerId,
+    Error, Group, Offset, OffsetSpec, Priority, Result, RetryPolicy, RowId, Topic, TopicId,
+    TopicKind, TopicName, TopicSettings, WorkerId,
 };
 use crate::store;
 use crate::store::stream::partition::Partition;
@@ -59,7 +59,7 @@ pub async fn create_group(
     conn: &mut impl Connection,
     name: &TopicName,
     ordered: bool,
-    start: Place,
+    start: OffsetSpec,
     settings: &TopicSettings,
 ) -> Result<()> {
     let (stream, _) =
@@ -91,14 +91,14 @@ pub(super) fn with_trace_of(
     Ok(TopicSettings { trace: stream.settings.trace, ..settings.clone() })
 }
 
-/// Moves a group to another place in its stream. What its members hold of the stream is fenced;
+/// Moves a group to another offset of its stream. What its members hold of the stream is fenced;
 /// messages that wait for a retry, or lie dead, stay. Runs within the caller's transaction, in a
 /// few statements a partition, whatever the distance.
 ///
 /// # Errors
 /// [`Error::NoGroup`]; [`Error::Setting`] for an offset beyond a partition's end; a database
 /// failure.
-pub async fn reset_group(conn: &mut impl Connection, group: &Topic, to: Place) -> Result<()> {
+pub async fn reset_group(conn: &mut impl Connection, group: &Topic, to: OffsetSpec) -> Result<()> {
     let group = group_of(group)?;
     let mut owners = BTreeSet::new();
     // Before the partitions are read: retention would remove the messages that they begin with.
@@ -127,8 +127,8 @@ pub async fn reset_group(conn: &mut impl Connection, group: &Topic, to: Place) -
 pub async fn replay(
     conn: &mut impl Connection,
     group: &Topic,
-    from: Place,
-    to: Place,
+    from: OffsetSpec,
+    to: OffsetSpec,
 ) -> Result<u64> {
     let group = group_of(group)?;
     let mut messages = 0;
@@ -177,23 +177,23 @@ fn group_of(topic: &Topic) -> Result<Group> {
     topic.group().ok_or_else(|| Error::NoGroup { topic: topic.name.clone() })
 }
 
-/// Resolves a place to its offset in a partition.
+/// Resolves it to an offset of a partition.
 pub(super) async fn offset(
     conn: &mut impl Connection,
     stream: TopicId,
     partition: &Partition,
-    place: Place,
+    spec: OffsetSpec,
 ) -> Result<Offset> {
-    match place {
-        Place::Earliest => Ok(partition.first),
-        Place::Latest => Ok(partition.next),
-        Place::Offset(offset) if offset > partition.next => Err(Error::Setting {
+    match spec {
+        OffsetSpec::Earliest => Ok(partition.first),
+        OffsetSpec::Latest => Ok(partition.next),
+        OffsetSpec::Offset(offset) if offset > partition.next => Err(Error::Setting {
             name: "offset",
             value: offset.to_string(),
             fix: "it lies beyond the end of a partition; `latest` is the end",
         }),
-        Place::Offset(offset) => Ok(offset.max(partition.first)),
-        Place::Time(time) => at_time(conn, stream, partition, time).await,
+        OffsetSpec::Offset(offset) => Ok(offset.max(partition.first)),
+        OffsetSpec::Time(time) => at_time(conn, stream, partition, time).await,
     }
 }
 

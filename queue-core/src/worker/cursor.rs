@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::model::{Delivery, Error, Priority, Result, RowId};
-use crate::store::claim::{Marks, Place, Walk};
+use crate::store::claim::{Marks, ScanPosition, Walk};
 use crate::store::floor::Floor;
 use crate::worker::work::limited::Full;
 
@@ -81,7 +81,7 @@ pub(super) struct Cursor {
     /// Mean bytes of a body.
     body: usize,
     /// For a topic with limits: where the next claim begins to look; `None`: at the start.
-    pub(super) window: Option<Place>,
+    pub(super) window: Option<ScanPosition>,
     /// Since when claims find something there.
     pub(super) window_since: Option<Instant>,
     /// For such a topic: the stretch at the start that has to wait for its keys.
@@ -111,11 +111,11 @@ pub(super) enum Look {
     /// Check first whether a more urgent priority than this one has rows.
     Urgent(Priority),
     /// Look for ready rows from here on.
-    Next(Place),
+    Next(ScanPosition),
     /// Skip the rows of this priority that other workers have claimed.
     Skip(Priority),
     /// Claim here.
-    Claim(Place),
+    Claim(ScanPosition),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -183,15 +183,15 @@ impl Cursor {
             return Look::Walk;
         }
         if let Some(lowered) = self.lowered_before_state() {
-            return Look::Next(self.marks.place(lowered));
+            return Look::Next(self.marks.position(lowered));
         }
         match self.state {
             State::Ready(priority) if self.may_look_up(priority, now) => Look::Urgent(priority),
             State::Ready(priority) if self.crowded && self.is_in_front(priority) => {
                 Look::Skip(priority)
             }
-            State::Ready(priority) => Look::Claim(self.marks.place(priority)),
-            State::Exhausted(priority) => Look::Next(self.marks.place(priority)),
+            State::Ready(priority) => Look::Claim(self.marks.position(priority)),
+            State::Exhausted(priority) => Look::Next(self.marks.position(priority)),
             State::Idle if self.may_look_up(self.marks.last().priority, now) => {
                 Look::Urgent(self.marks.last().priority)
             }
@@ -218,7 +218,7 @@ impl Cursor {
     }
 
     fn is_in_front(&self, priority: Priority) -> bool {
-        self.marks.place(priority).from >= self.reached.place(priority).from
+        self.marks.position(priority).from >= self.reached.position(priority).from
     }
 
     fn may_look_up(&self, priority: Priority, now: Instant) -> bool {
@@ -245,7 +245,7 @@ impl Cursor {
     }
 
     /// Records the first ready row that a look found.
-    pub(super) fn found(&mut self, first: Option<Place>) {
+    pub(super) fn found(&mut self, first: Option<ScanPosition>) {
         self.lowered = None;
         self.state = match first {
             None => State::Idle,
@@ -270,16 +270,16 @@ impl Cursor {
     }
 
     /// Where to claim, if anything is ready.
-    pub(super) fn place(&self) -> Option<Place> {
+    pub(super) fn position(&self) -> Option<ScanPosition> {
         match self.state {
-            State::Ready(priority) => Some(self.marks.place(priority)),
+            State::Ready(priority) => Some(self.marks.position(priority)),
             State::Idle | State::Exhausted(_) => None,
         }
     }
 
     /// Records a claim of at most `limit` rows at `place`: everything up to its last row is
     /// claimed, by this worker or another.
-    pub(super) fn claimed(&mut self, place: Place, deliveries: &[Delivery], limit: u32) {
+    pub(super) fn claimed(&mut self, place: ScanPosition, deliveries: &[Delivery], limit: u32) {
         let priority = place.priority;
         let full = deliveries.len() >= limit as usize;
         self.state = if full { State::Ready(priority) } else { State::Exhausted(priority) };

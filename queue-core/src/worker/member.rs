@@ -18,7 +18,7 @@ use crate::model::{
     Topic, TopicName, WorkerId,
 };
 use crate::store::stream::log::Stretch;
-use crate::store::stream::member::{Place, Progress};
+use crate::store::stream::member::{MemberPosition, Progress};
 use crate::store::stream::partition::Partition;
 use crate::worker::settling::Settled;
 
@@ -156,9 +156,9 @@ impl State {
 
     /// As [`State::begin`], from rows that others may have changed since a worker of this process
     /// last had them. A partition whose row has changed starts over from that row.
-    pub(super) fn take_over(&mut self, worker: WorkerId, rows: &[Place]) {
+    pub(super) fn take_over(&mut self, worker: WorkerId, rows: &[MemberPosition]) {
         let before = self.last;
-        let is_left = |track: &Track, row: &Place| {
+        let is_left = |track: &Track, row: &MemberPosition| {
             Some(row.worker) == before && track.reported <= row.next && row.next <= track.mark()
         };
         for row in rows {
@@ -178,7 +178,7 @@ impl State {
     }
 
     /// Whether the rows are as this worker left them.
-    pub(super) fn fits(&self, worker: WorkerId, rows: &[Place]) -> bool {
+    pub(super) fn fits(&self, worker: WorkerId, rows: &[MemberPosition]) -> bool {
         let fits = |(no, track): (&PartitionNo, &Track)| {
             let row = rows.iter().find(|row| row.partition == *no);
             row.is_some_and(|row| {

@@ -8,7 +8,7 @@ use rowmq_core::model::{
     Offset, OnDone, PartitionNo, Position, Priority, RangeId, RowId, Topic, TopicId, TopicKind,
     TopicName, TopicSettings, Unique, WorkerId,
 };
-use rowmq_core::store::claim::{Claim, Fence, Place};
+use rowmq_core::store::claim::{Claim, Fence, ScanPosition};
 use rowmq_core::store::row_set::RowSet;
 use rowmq_core::store::settle::ClaimedRows;
 use uuid::Uuid;
@@ -19,7 +19,7 @@ pub(crate) const WORKER: WorkerId = WorkerId(3);
 pub(crate) const CLAIM_NO: ClaimNo = ClaimNo(2);
 pub(crate) const FENCE: Fence = Fence { worker: WORKER, claim_no: CLAIM_NO };
 pub(crate) const ROW: RowId = RowId(11);
-pub(crate) const PLACE: Place = Place { priority: Priority::FIRST, from: ROW };
+pub(crate) const PLACE: ScanPosition = ScanPosition { priority: Priority::FIRST, from: ROW };
 pub(crate) const PARTITION: PartitionNo = PartitionNo(0);
 pub(crate) const OFFSET: Offset = Offset(5);
 pub(crate) const POSITION: Position = Position { partition: PARTITION, offset: OFFSET };

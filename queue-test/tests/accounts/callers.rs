@@ -127,9 +127,9 @@ async fn a_caller_can_neither_read_nor_cancel_nor_use_keys() {
 }
 
 /// What a session shows of its last call: id, duplicate, replaced.
-type Left = (Option<String>, u8, u8);
+type LastCall = (Option<String>, u8, u8);
 
-async fn keyed(conn: &mut Conn, body: &str, choice: &str, wait: &str) -> Left {
+async fn keyed(conn: &mut Conn, body: &str, choice: &str, wait: &str) -> LastCall {
     run(conn, "START TRANSACTION").await;
     let call = format!(
         "CALL queue_enqueue_unique('t', '{body}', 'invoice-42', NULL, '{choice}', NULL, {wait}, \

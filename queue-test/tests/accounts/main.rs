@@ -33,7 +33,7 @@ fn name(text: &str) -> TopicName {
 }
 
 /// One database in which each process has its own account.
-struct Place {
+struct Fixture {
     database: TestDatabase,
     operator: ServerUrl,
     producer: ServerUrl,
@@ -41,7 +41,7 @@ struct Place {
     janitor: ServerUrl,
 }
 
-impl Place {
+impl Fixture {
     async fn new() -> Self {
         let database = TestDatabase::new().await;
         Self {
@@ -147,7 +147,7 @@ async fn send(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_process_does_all_its_work_under_its_own_account() {
-    let place = Place::new().await;
+    let place = Fixture::new().await;
     place.topics();
     place.send().await;
     // Without a janitor, consumers stand in for it.
@@ -224,7 +224,7 @@ async fn doctor_finds_nothing_missing_and_nothing_beyond_in_any_account() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dashboard_sees_every_number_and_no_body() {
-    let place = Place::new().await;
+    let place = Fixture::new().await;
     place.topics();
     place.send().await;
     let dashboard = place.database.account_of(Account::Dashboard).await;
@@ -282,7 +282,7 @@ async fn the_migrator_makes_the_tables_and_a_caller_calls_by_its_rights() {
 /// What the documentation promises of each account that an attacker gets hold of.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_account_cannot_go_beyond_its_file() {
-    let place = Place::new().await;
+    let place = Fixture::new().await;
     let caller = place.database.account_of(Account::Caller).await;
     let other = TestDatabase::new().await;
     let elsewhere = format!("SELECT * FROM {}.queue_topic", other.name());
@@ -348,7 +348,7 @@ async fn sight(url: &ServerUrl) -> (Session, Sight) {
 /// Without PROCESS the janitor sees the ids of connections in the view, and nothing else.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_view_of_connections_stands_in_for_process() {
-    let place = Place::new().await;
+    let place = Fixture::new().await;
     let janitor = place.janitor.expose().to_owned();
     let user = janitor.trim_start_matches("mysql://").split(':').next().expect("a user").to_owned();
     let mut own = place.database.connect().await;

@@ -8,11 +8,11 @@ use rowmq_test::until;
 use serde_json::json;
 
 use crate::browser::chromium::Chromium;
-use crate::browser::place::{Place, sign_in};
+use crate::browser::fixture::{Fixture, sign_in};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn somebody_signs_in_searches_and_opens_a_message() {
-    let place = Place::new().await;
+    let place = Fixture::new().await;
     place.queue.topic("mail").await;
     let script = "<script>window.stranger = 'here'</script>";
     let messages = [
@@ -56,7 +56,7 @@ async fn somebody_signs_in_searches_and_opens_a_message() {
 /// Every page and its keys work without a mouse.
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_lead_everywhere_and_times_are_the_readers_own() {
-    let place = Place::new().await;
+    let place = Fixture::new().await;
     let Some(ada) = place.signed_in().await else { return };
     for (key, path) in [("w", "/workers"), ("d", "/dead"), ("p", "/groups"), ("a", "/audit")] {
         ada.press(&format!("g{key}")).await;
@@ -86,7 +86,7 @@ async fn keys_lead_everywhere_and_times_are_the_readers_own() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thousand_dead_letters_are_redriven_and_their_progress_is_seen() {
-    let place = Place::new().await;
+    let place = Fixture::new().await;
     let mail = place.queue.topic("mail").await;
     let messages: Vec<_> = (0..1000).map(|n| NewMessage::new(n.to_string())).collect();
     place.queue.enqueue_all("mail", &messages).await;
@@ -115,7 +115,7 @@ async fn a_thousand_dead_letters_are_redriven_and_their_progress_is_seen() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_group_is_put_back_to_the_start_of_its_stream() {
-    let place = Place::new().await;
+    let place = Fixture::new().await;
     place.rowmq("topic create orders --kind stream --partitions 2");
     place.rowmq("group create orders@billing");
     let messages: Vec<_> = (0..100).map(|n| NewMessage::new(n.to_string())).collect();

@@ -4,11 +4,11 @@ use rowmq_core::NewMessage;
 use rowmq_test::until;
 use serde_json::json;
 
-use crate::browser::place::Place;
+use crate::browser::fixture::Fixture;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn consumers_stop_when_their_topic_is_paused_and_go_on_when_it_is_resumed() {
-    let place = Place::new().await;
+    let place = Fixture::new().await;
     place.queue.topic("mail").await;
     let _consumers = [place.consumer("mail"), place.consumer("mail")];
     let message = [NewMessage::new("fine")];
@@ -47,7 +47,7 @@ async fn consumers_stop_when_their_topic_is_paused_and_go_on_when_it_is_resumed(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_was_killed_disappears_and_what_it_claimed_is_rescued() {
-    let place = Place::new().await;
+    let place = Fixture::new().await;
     place.queue.topic("mail").await;
     let mut victim = place.consumer("mail");
     place.queue.enqueue_all("mail", &[NewMessage::new("slow")]).await;

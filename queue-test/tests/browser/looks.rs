@@ -9,7 +9,7 @@ use rowmq_test::{Program, until};
 use serde_json::json;
 
 use crate::browser::chromium::{Chromium, Scheme};
-use crate::browser::place::Place;
+use crate::browser::fixture::Fixture;
 
 /// The errors of the dead letters, and how many dead letters have each.
 const ERRORS: [(&str, usize); 3] = [
@@ -25,7 +25,7 @@ struct Fleet {
     dead: String,
 }
 
-async fn fleet(place: &Place) -> Fleet {
+async fn fleet(place: &Fixture) -> Fleet {
     let settings = TopicSettings { trace: Sampling::ALL, ..TopicSettings::default() };
     place.queue.topic_with("mail", &settings).await;
     for line in [
@@ -81,13 +81,13 @@ async fn wrong(ada: &Chromium, page: &str) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_page_is_for_everybody_and_its_picture_is_taken() {
-    let place = Place::new().await;
+    let place = Fixture::new().await;
     let fleet = fleet(&place).await;
     let Some(ada) = Chromium::before(place.console.address()).await else { return };
     ada.open("/").await;
     let mut found = wrong(&ada, "sign-in").await;
     ada.picture("sign-in").await;
-    crate::browser::place::sign_in(&ada).await;
+    crate::browser::fixture::sign_in(&ada).await;
     // A run, and the pages' recent figures, take a while.
     ada.open("/dead/mail?error=452").await;
     ada.click_in("main > .acts", "Redrive these").await;

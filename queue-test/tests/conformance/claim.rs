@@ -304,7 +304,7 @@ async fn a_claim_that_is_rolled_back_has_claimed_nothing() {
     let got = store::claim::lock_ready(
         &mut scene.conn,
         topic,
-        Marks::START.place(Priority::default()),
+        Marks::START.position(Priority::default()),
         2,
         fence.claim_no,
     );
@@ -331,14 +331,24 @@ async fn a_claim_does_not_wait_for_the_claim_of_the_rows_after_it() {
     a.batch_execute("BEGIN").await.unwrap();
     b.batch_execute("BEGIN").await.unwrap();
     let (no_a, no_b) = (ClaimNo(1), ClaimNo(1));
-    let got_a =
-        store::claim::lock_ready(&mut a, topic, Marks::START.place(Priority::default()), 3, no_a)
-            .await
-            .unwrap();
-    let got_b =
-        store::claim::lock_ready(&mut b, topic, Marks::START.place(Priority::default()), 3, no_b)
-            .await
-            .unwrap();
+    let got_a = store::claim::lock_ready(
+        &mut a,
+        topic,
+        Marks::START.position(Priority::default()),
+        3,
+        no_a,
+    )
+    .await
+    .unwrap();
+    let got_b = store::claim::lock_ready(
+        &mut b,
+        topic,
+        Marks::START.position(Priority::default()),
+        3,
+        no_b,
+    )
+    .await
+    .unwrap();
     assert_eq!((bodies(&got_a), bodies(&got_b)), (numbers(0..3), numbers(3..6)));
     for (conn, worker, got) in [(&mut b, 2, &got_b), (&mut a, 1, &got_a)] {
         let fence = Fence { worker: rowmq_core::model::WorkerId(worker), claim_no: ClaimNo(1) };

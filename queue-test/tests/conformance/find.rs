@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rowmq_core::find::{Answer, Place, Query, Searched, find};
+use rowmq_core::find::{Answer, PageToken, Query, Searched, find};
 use rowmq_core::model::found::{Filter, Found, State, StateWord};
 use rowmq_core::model::{DeadCause, OnDone, Settlement, TopicSettings};
 use rowmq_core::store::dead::DeadFilter;
@@ -30,7 +30,7 @@ fn of_biz(biz_id: &str) -> Filter {
 
 impl Scene {
     /// Returns what `filter` finds, at most `limit` messages, from `after` on.
-    async fn find(&mut self, filter: &Filter, limit: usize, after: Option<Place>) -> Answer {
+    async fn find(&mut self, filter: &Filter, limit: usize, after: Option<PageToken>) -> Answer {
         let query = Query { filter: filter.clone(), after, limit, bodies: Bodies::Read };
         let mut session = self.session().await;
         let topic = topic::existing(&mut self.conn, &self.topic.name).await.unwrap();

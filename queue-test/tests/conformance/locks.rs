@@ -133,7 +133,7 @@ async fn claims_lock_their_own_rows_and_wait_for_no_other() {
             }
             own_conn.batch_execute("BEGIN").await.unwrap();
             let topic = scene.topic.id;
-            let start = claim::Marks::START.place(Priority::default());
+            let start = claim::Marks::START.position(Priority::default());
             let got = claim::lock_ready(&mut own_conn, topic, start, 100, ClaimNo(1)).await;
             let got = got.unwrap();
             assert_eq!(bodies(&got), numbers(own.clone()), "{name} of {n}");

@@ -187,7 +187,7 @@ async fn perform(
         Step::Rollback => format!("{:?}", conn.batch("ROLLBACK").await.is_ok()),
         Step::Enqueue(..) => shown(enqueue::insert(conn, TOPIC, messages).await),
         Step::Claim(limit) => {
-            let start = Marks::START.place(Priority::FIRST);
+            let start = Marks::START.position(Priority::FIRST);
             let place = match claim::next_ready(conn, TOPIC, start).await {
                 Ok(place) => place.unwrap_or(start),
                 Err(error) => return shown::<()>(Err(error)),

@@ -266,7 +266,7 @@ async fn sweep(scene: &mut Scene, recorder: &Recorder, worker: WorkerId) {
     assert!(cancel(&mut conn, topic, later.msg_id).await.unwrap());
     scheduled::list(&mut conn, scene.topic.id, 10).await.unwrap();
     let page = scheduled::read(&mut conn, scene.topic.id, None, 10).await.unwrap();
-    let after = page.last().map(Scheduled::place);
+    let after = page.last().map(Scheduled::position);
     assert_eq!(scheduled::read(&mut conn, scene.topic.id, after, 10).await.unwrap().len(), 10);
     redrive(&mut conn, scene.topic.id).await;
     look_up(scene, recorder).await;

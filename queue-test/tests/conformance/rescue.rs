@@ -314,7 +314,7 @@ pub(crate) async fn claim_uncommitted(
     let got = claim::lock_ready(
         conn,
         topic,
-        claim::Marks::START.place(Priority::default()),
+        claim::Marks::START.position(Priority::default()),
         n,
         fence.claim_no,
     );

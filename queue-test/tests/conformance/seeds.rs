@@ -101,7 +101,7 @@ async fn s3_a_claim_locks_about_as_many_rows_as_it_claims() {
     let mut claimer = scene.db.connect().await;
     let id = u64::try_from(number(&mut claimer, "SELECT CONNECTION_ID()").await).unwrap();
     let fence = Fence { worker: WorkerId(9), claim_no: ClaimNo(1) };
-    let start = Marks::START.place(Priority::default());
+    let start = Marks::START.position(Priority::default());
     for strategy in ["skip locked", "update then select"] {
         claimer.batch_execute("BEGIN").await.unwrap();
         if strategy == "skip locked" {

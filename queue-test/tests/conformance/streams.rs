@@ -17,7 +17,7 @@ mod turns;
 
 use std::time::{Duration, Instant};
 
-use rowmq_core::model::{Place, TopicSettings};
+use rowmq_core::model::{OffsetSpec, TopicSettings};
 use rowmq_core::stream::group::{create_group, create_stream, group_settings};
 use rowmq_core::stream::{Contention, sequence};
 use rowmq_core::worker::Worker;
@@ -47,14 +47,14 @@ impl Stream {
     }
 
     pub(crate) async fn group(&mut self, name: &str, ordered: bool) -> Topic {
-        self.group_with(name, ordered, Place::Earliest, &group_settings()).await
+        self.group_with(name, ordered, OffsetSpec::Earliest, &group_settings()).await
     }
 
     pub(crate) async fn group_with(
         &mut self,
         name: &str,
         ordered: bool,
-        start: Place,
+        start: OffsetSpec,
         settings: &TopicSettings,
     ) -> Topic {
         let name = TopicName::of_group(&self.topic.name, name).unwrap();

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use rowmq_core::model::{Place, Retention, RetryPolicy, TopicName, TopicSettings};
+use rowmq_core::model::{OffsetSpec, Retention, RetryPolicy, TopicName, TopicSettings};
 use rowmq_core::stream::group::{create_group, create_stream};
 use rowmq_test::{Program, TestDatabase};
 
@@ -57,7 +57,7 @@ async fn topics(database: &TestDatabase) {
     create_stream(&mut conn, &name("orders"), 2, &settings).await.expect("made");
     let settings = TopicSettings::default();
     let billing = name("orders@billing");
-    let group = create_group(&mut conn, &billing, false, Place::Earliest, &settings);
+    let group = create_group(&mut conn, &billing, false, OffsetSpec::Earliest, &settings);
     group.await.expect("made");
 }
 

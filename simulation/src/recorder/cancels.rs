@@ -5,7 +5,7 @@ use rowmq_core::model::Settlement;
 use rowmq_core::worker::SettleOutcome;
 
 use super::{Recorder, Run, Sent, Story};
-use crate::recorder::Place;
+use crate::recorder::EndState;
 use crate::stage::Share;
 
 /// The answer to an attempt to cancel a message.
@@ -158,7 +158,7 @@ impl Recorder {
     }
 
     /// Compares the answers about a message's end with all that is known when everything is over.
-    pub(crate) fn judge_cancel(&mut self, share: Share, place: Place, effect: bool) {
+    pub(crate) fn judge_cancel(&mut self, share: Share, place: EndState, effect: bool) {
         let story = &self.stories[&share];
         if !story.rewound
             && let Some(wrong) = wrong_of_cancels(story, place, effect)
@@ -168,18 +168,18 @@ impl Recorder {
     }
 }
 
-fn wrong_of_cancels(story: &Story, place: Place, effect: bool) -> Option<String> {
+fn wrong_of_cancels(story: &Story, place: EndState, effect: bool) -> Option<String> {
     let asked = story.wishes.iter().any(|wish| wish.asked);
     let Some((was, begun)) = story.cancelled() else {
-        let wrong = place == Place::Archive { cancelled: true } && !asked;
+        let wrong = place == EndState::Archive { cancelled: true } && !asked;
         return wrong.then(|| "it was cancelled, though nobody asked for that".to_owned());
     };
     let settled = |run: &&Run| run.outcome == Some(SettleOutcome::Settled);
     let right_place = match was {
-        Was::Waiting => place == Place::Nowhere,
-        Was::Ready | Was::Fenced => place == Place::Archive { cancelled: true },
+        Was::Waiting => place == EndState::Nowhere,
+        Was::Ready | Was::Fenced => place == EndState::Archive { cancelled: true },
         // With the cancellation's reason or its handler's, which may have come first.
-        Was::Stopped => matches!(place, Place::Archive { .. }),
+        Was::Stopped => matches!(place, EndState::Archive { .. }),
     };
     let by_its_worker = |run: &Run| matches!(run.asked, Some(Settlement::Discard { .. }));
     let ended: Vec<&Run> = story.runs.iter().filter(settled).filter(|run| run.is_final()).collect();

@@ -12,7 +12,7 @@ const MAX_CRASHES: usize = 3;
 
 /// Where a message is at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum EndState {
     /// Not handled yet.
     Waiting,
     /// Among the dead letters, because of lone crashes or not.
@@ -27,7 +27,7 @@ pub(crate) enum Place {
     Nowhere,
 }
 
-impl Place {
+impl EndState {
     pub(crate) fn is_dead(self) -> bool {
         matches!(self, Self::Dead { .. })
     }
@@ -40,7 +40,7 @@ impl Recorder {
     }
 
     /// Compares a message's story with where it is at the end.
-    pub(crate) fn judge(&mut self, id: Share, place: Place, patience: Duration) {
+    pub(crate) fn judge(&mut self, id: Share, place: EndState, patience: Duration) {
         let story = &self.stories[&id];
         let done = story
             .runs
@@ -54,16 +54,16 @@ impl Recorder {
             .filter(|run| run.outcome != Some(SettleOutcome::Settled));
         let crashes = lone.count() + story.charged_unrun;
         let wrong = match (story.sent, place) {
-            (_, Place::Waiting) => {
+            (_, EndState::Waiting) => {
                 Some(format!("it still waits {} s after the last fault", patience.as_secs()))
             }
-            (Sent::NotStored, Place::Dead { .. } | Place::Archive { .. }) => {
+            (Sent::NotStored, EndState::Dead { .. } | EndState::Archive { .. }) => {
                 Some("it is stored, but its sender was told it is not".to_owned())
             }
-            (_, Place::Dead { crashes: true }) if crashes < MAX_CRASHES => {
+            (_, EndState::Dead { crashes: true }) if crashes < MAX_CRASHES => {
                 Some("it is a dead letter for crashes that were not its own".to_owned())
             }
-            (Sent::Stored, Place::Nowhere) if !done => Some(
+            (Sent::Stored, EndState::Nowhere) if !done => Some(
                 "it is lost: nobody settled it, or only one who was told it is another's"
                     .to_owned(),
             ),
@@ -91,13 +91,13 @@ impl Recorder {
     }
 
     /// Compares where a message is at the end with whether it has an effect.
-    pub(crate) fn judge_effect(&mut self, id: Share, place: Place, effect: bool) {
+    pub(crate) fn judge_effect(&mut self, id: Share, place: EndState, effect: bool) {
         let told = |run: &Run| run.outcome == Some(SettleOutcome::Settled) && run.in_transaction;
         let committed = self.stories[&id].runs.iter().any(told);
         if self.stories[&id].rewound {
             return;
         }
-        if effect && matches!(place, Place::Waiting | Place::Dead { .. }) {
+        if effect && matches!(place, EndState::Waiting | EndState::Dead { .. }) {
             self.violated(id, "its effect was committed without the ack".to_owned());
         } else if committed && !effect {
             self.violated(id, "its ack was committed without the effect".to_owned());

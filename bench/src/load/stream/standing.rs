@@ -6,7 +6,7 @@ use anyhow::{Context, ensure};
 use hdrhistogram::Histogram;
 use rowmq_core::TopicName;
 use rowmq_core::connection::{SessionKind, connect, transaction};
-use rowmq_core::model::{Place, TopicSettings};
+use rowmq_core::model::{OffsetSpec, TopicSettings};
 use rowmq_core::store;
 use rowmq_core::store::stream::standing;
 use rowmq_core::stream::group::{create_group, reset_group};
@@ -50,10 +50,11 @@ pub(in crate::load) async fn run(arena: &Arena, load: Standing) -> anyhow::Resul
     let ended = store::topic::server_time(&mut conn).await?.and_utc();
     let name = TopicName::of_group(&stream.name, "g")?;
     let settings = TopicSettings::default();
-    create_group(&mut conn, &name, false, Place::Earliest, &settings).await?;
+    create_group(&mut conn, &name, false, OffsetSpec::Earliest, &settings).await?;
     let topic = store::topic::existing(&mut conn, &name).await?;
     let group = topic.group().context("The group is no group")?;
-    let places = [Place::Earliest, Place::Latest, Place::Time(begun + (ended - begun) / 2)];
+    let places =
+        [OffsetSpec::Earliest, OffsetSpec::Latest, OffsetSpec::Time(begun + (ended - begun) / 2)];
     let mut times = Histogram::new(3)?;
     for ask in 0..load.asks {
         let start = Instant::now();

@@ -6,7 +6,7 @@ use anyhow::{Context, anyhow, bail};
 use rowmq_core::TopicName;
 use serde::{Deserialize, Serialize};
 
-use crate::place::Place;
+use crate::export_position::ExportPosition;
 
 /// The destination of the lines, and their number.
 pub(super) struct Sink {
@@ -37,7 +37,10 @@ impl Sink {
 
     /// Opens the file of an export that was cut off, without a torn line at its end, and returns
     /// where its last message was; creates a file if there is none.
-    pub(super) fn resume(path: &Path, topic: &TopicName) -> anyhow::Result<(Self, Option<Place>)> {
+    pub(super) fn resume(
+        path: &Path,
+        topic: &TopicName,
+    ) -> anyhow::Result<(Self, Option<ExportPosition>)> {
         let name = path.display();
         let mut options = OpenOptions::new();
         let mut file = options
@@ -142,7 +145,7 @@ impl Whole {
 }
 
 /// Where the message of a line was; or why this is no line of an export of this topic.
-fn place(line: &[u8], topic: &TopicName) -> Result<Place, String> {
+fn place(line: &[u8], topic: &TopicName) -> Result<ExportPosition, String> {
     #[derive(Deserialize)]
     struct Line {
         topic: TopicName,

@@ -1,7 +1,7 @@
 use anyhow::bail;
 use rowmq_core::TopicName;
 use rowmq_core::connection::Link;
-use rowmq_core::model::{Action, Place};
+use rowmq_core::model::{Action, OffsetSpec};
 use rowmq_core::stream::broadcast::{broadcast_settings, create_broadcast};
 use rowmq_core::stream::group::{create_group, group_settings};
 
@@ -31,7 +31,7 @@ pub(crate) struct Create {
     /// Where to begin: earliest, latest, an offset, or a time [default: earliest; with --broadcast,
     /// where each new member begins: latest].
     #[arg(long, value_name = "PLACE")]
-    from: Option<Place>,
+    from: Option<OffsetSpec>,
     #[command(flatten)]
     filter: FilterArgs,
     #[command(flatten)]
@@ -47,8 +47,8 @@ impl Create {
             );
         }
         let (defaults, from) = match self.broadcast {
-            true => (broadcast_settings(), self.from.unwrap_or(Place::Latest)),
-            false => (group_settings(), self.from.unwrap_or(Place::Earliest)),
+            true => (broadcast_settings(), self.from.unwrap_or(OffsetSpec::Latest)),
+            false => (group_settings(), self.from.unwrap_or(OffsetSpec::Earliest)),
         };
         let mut settings = self.settings.laid_over(defaults.clone());
         settings.filter = self.filter.or(settings.filter);

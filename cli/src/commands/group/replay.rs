@@ -1,6 +1,6 @@
 use rowmq_core::TopicName;
 use rowmq_core::connection::Link;
-use rowmq_core::model::{Action, Place};
+use rowmq_core::model::{Action, OffsetSpec};
 use rowmq_core::stream::group::replay;
 use serde::Serialize;
 
@@ -15,10 +15,10 @@ pub(crate) struct Replay {
     name: TopicName,
     /// The first message: earliest, an offset (in every partition), or a time.
     #[arg(long, value_name = "PLACE")]
-    from: Place,
+    from: OffsetSpec,
     /// The one after the last: latest, an offset, or a time.
     #[arg(long, default_value = "latest", value_name = "PLACE")]
-    to: Place,
+    to: OffsetSpec,
 }
 
 const REFUSED: &str = "no stretch of it can be handled once more; put its named members back with \

@@ -1,7 +1,7 @@
 use anyhow::bail;
 use rowmq_core::TopicName;
 use rowmq_core::connection::Link;
-use rowmq_core::model::{Action, Place};
+use rowmq_core::model::{Action, OffsetSpec};
 use rowmq_core::stream::broadcast::reset_members;
 use rowmq_core::stream::group::reset_group;
 use serde::Serialize;
@@ -22,7 +22,7 @@ pub(crate) struct Reset {
     name: TopicName,
     /// Where to: earliest, latest, an offset, or a time.
     #[arg(long, value_name = "PLACE")]
-    to: Place,
+    to: OffsetSpec,
     /// Do not ask.
     #[arg(long, short)]
     yes: bool,

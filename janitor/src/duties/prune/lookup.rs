@@ -4,7 +4,7 @@ use std::time::Duration;
 use rowmq_core::Result;
 use rowmq_core::connection::{Link, Session};
 use rowmq_core::model::TopicId;
-use rowmq_core::store::lookup::{self, Kept, TimePlace};
+use rowmq_core::store::lookup::{self, Kept, LookupPosition};
 use tokio::time::Instant;
 
 use super::{BATCH, ROUNDS};
@@ -24,7 +24,7 @@ pub(super) struct PruneLookup {
 /// How far the walk through a topic's entries has come.
 #[derive(Debug)]
 struct Walk {
-    next: Option<TimePlace>,
+    next: Option<LookupPosition>,
     began: Instant,
 }
 

@@ -9,14 +9,14 @@ pub struct Marks([RowId; 10]);
 
 /// Where in a topic claims begin: a priority and the lowest id that may be ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct ScanPosition {
     /// The priority.
     pub priority: Priority,
     /// The worker knows of no ready row of this priority below this id.
     pub from: RowId,
 }
 
-row! { Place { priority, from } }
+row! { ScanPosition { priority, from } }
 
 impl Marks {
     /// Nothing is known: every row may be ready.
@@ -37,25 +37,25 @@ impl Marks {
     }
 
     /// Sets the mark of a priority to its first ready row.
-    pub fn set(&mut self, place: Place) {
-        if let Some(mark) = self.0.get_mut(usize::from(place.priority.level())) {
-            *mark = place.from;
+    pub fn set(&mut self, position: ScanPosition) {
+        if let Some(mark) = self.0.get_mut(usize::from(position.priority.level())) {
+            *mark = position.from;
         }
     }
 
     /// Returns where claims of `priority` begin.
     #[must_use]
-    pub fn place(&self, priority: Priority) -> Place {
+    pub fn position(&self, priority: Priority) -> ScanPosition {
         let from = self.0.get(usize::from(priority.level())).copied().unwrap_or(RowId(0));
-        Place { priority, from }
+        ScanPosition { priority, from }
     }
 
     /// Returns where claims begin in the last priority that has ever had a row, or in the default
     /// priority if none has.
     #[must_use]
-    pub fn last(&self) -> Place {
-        let raised = |priority: &Priority| self.place(*priority).from > RowId(0);
+    pub fn last(&self) -> ScanPosition {
+        let raised = |priority: &Priority| self.position(*priority).from > RowId(0);
         let last = Priority::all().filter(raised).last();
-        self.place(last.unwrap_or_default())
+        self.position(last.unwrap_or_default())
     }
 }

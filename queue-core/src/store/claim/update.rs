@@ -1,7 +1,7 @@
 //! Claiming as the seeds do: an UPDATE first, then a SELECT that reads back the rows it marked.
 //! Claimers wait for each other.
 
-use super::{COLUMNS, Fence, MessageRow, Place, own, span};
+use super::{COLUMNS, Fence, MessageRow, ScanPosition, own, span};
 use crate::connection::Connection;
 use crate::connection::Statement;
 use crate::model::{Delivery, Result, RowId, TopicId};
@@ -19,7 +19,7 @@ pub async fn own_first(
     conn: &mut impl Connection,
     fence: Fence,
     topic: TopicId,
-    place: Place,
+    place: ScanPosition,
     limit: u32,
 ) -> Result<usize> {
     let statement = Statement::new(
@@ -48,7 +48,7 @@ pub async fn own_ready(
     conn: &mut impl Connection,
     fence: Fence,
     topic: TopicId,
-    place: Place,
+    place: ScanPosition,
     limit: u32,
 ) -> Result<usize> {
     let statement = Statement::new(
@@ -72,7 +72,7 @@ pub async fn owned(
     conn: &mut impl Connection,
     fence: Fence,
     topic: TopicId,
-    place: Place,
+    place: ScanPosition,
     limit: u32,
 ) -> Result<Vec<Delivery>> {
     let statement = Statement::new(format!(

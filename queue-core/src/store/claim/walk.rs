@@ -1,4 +1,4 @@
-use super::Place;
+use super::ScanPosition;
 use crate::connection::Connection;
 use crate::connection::Statement;
 use crate::model::{Priority, Result, TopicId};
@@ -8,7 +8,7 @@ use crate::store::load;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Walk {
     /// The first ready row in order of priority and id.
-    pub first: Option<Place>,
+    pub first: Option<ScanPosition>,
     /// Whether there is a suspect to be claimed alone.
     pub suspect: bool,
 }
@@ -33,7 +33,7 @@ pub async fn walk(conn: &mut impl Connection, topic: TopicId) -> Result<Walk> {
     .number(Priority::LAST.stored())
     .number(topic.0)
     .number(Priority::FIRST.suspect().stored());
-    let rows: Vec<Place> = load(conn, "walk the topic", statement).await?;
+    let rows: Vec<ScanPosition> = load(conn, "walk the topic", statement).await?;
     let mut walk = Walk::default();
     for place in rows {
         if place.priority.is_suspect() {
@@ -50,8 +50,8 @@ pub async fn walk(conn: &mut impl Connection, topic: TopicId) -> Result<Walk> {
 pub async fn next_ready(
     conn: &mut impl Connection,
     topic: TopicId,
-    place: Place,
-) -> Result<Option<Place>> {
+    place: ScanPosition,
+) -> Result<Option<ScanPosition>> {
     let statement = Statement::new(
         "SELECT priority, id FROM queue_message FORCE INDEX (PRIMARY) \
          WHERE topic_id = ? AND worker_id = 0 \
@@ -63,7 +63,7 @@ pub async fn next_ready(
     .number(place.from.0)
     .number(place.priority.stored())
     .number(Priority::LAST.stored());
-    let rows: Vec<Place> = load(conn, "look for ready rows", statement).await?;
+    let rows: Vec<ScanPosition> = load(conn, "look for ready rows", statement).await?;
     Ok(rows.into_iter().next())
 }
 
@@ -81,6 +81,6 @@ pub async fn urgent(
     )
     .number(topic.0)
     .number(priority.stored());
-    let rows: Vec<Place> = load(conn, "look for urgent rows", statement).await?;
+    let rows: Vec<ScanPosition> = load(conn, "look for urgent rows", statement).await?;
     Ok(rows.first().map(|place| place.priority))
 }

@@ -11,7 +11,7 @@ use crate::store::stored::{STORED, Stored};
 
 /// Where a message lies among the scheduled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ScheduledPlace {
+pub struct ScheduledPosition {
     /// Server time at which it becomes ready.
     pub due_at: DateTime<Utc>,
     /// Its row.
@@ -32,8 +32,8 @@ pub struct Scheduled {
 impl Scheduled {
     /// Returns where it lies.
     #[must_use]
-    pub fn place(&self) -> ScheduledPlace {
-        ScheduledPlace { due_at: self.due_at, row: self.stored.row }
+    pub fn position(&self) -> ScheduledPosition {
+        ScheduledPosition { due_at: self.due_at, row: self.stored.row }
     }
 }
 
@@ -42,7 +42,7 @@ impl Scheduled {
 pub async fn read(
     conn: &mut impl Connection,
     topic: TopicId,
-    after: Option<ScheduledPlace>,
+    after: Option<ScheduledPosition>,
     limit: u32,
 ) -> Result<Vec<Scheduled>> {
     let (due_at, row) = after.map_or((0, 0), |place| (micros(place.due_at), place.row.0));

@@ -16,7 +16,7 @@ use crate::store::{select_surely, write, write_surely};
 /// A named member's position in a partition, as recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Queryable, Selectable)]
 #[diesel(table_name = queue_member)]
-pub struct Place {
+pub struct MemberPosition {
     /// The partition.
     #[diesel(column_name = partition_no)]
     pub partition: PartitionNo,
@@ -28,7 +28,7 @@ pub struct Place {
     pub worker: WorkerId,
 }
 
-impl Place {
+impl MemberPosition {
     /// Returns a position that no worker holds.
     #[must_use]
     pub fn new(partition: PartitionNo, next: Offset) -> Self {
@@ -37,16 +37,16 @@ impl Place {
 }
 
 /// PRIMARY, plain: reads the member's positions, by partition.
-pub async fn places(
+pub async fn positions(
     conn: &mut impl Connection,
     group: TopicId,
     name: &MemberName,
-) -> Result<Vec<Place>> {
+) -> Result<Vec<MemberPosition>> {
     let query = dsl::queue_member
         .filter(dsl::group_id.eq(group).and(dsl::name.eq(name)))
         .order(dsl::partition_no)
-        .select(Place::as_select());
-    select_surely(conn, "read the member's places", query).await
+        .select(MemberPosition::as_select());
+    select_surely(conn, "read the member's positions", query).await
 }
 
 /// PRIMARY: locks the member's positions: until the transaction ends no other session takes or
@@ -55,21 +55,21 @@ pub async fn lock(
     conn: &mut impl Connection,
     group: TopicId,
     name: &MemberName,
-) -> Result<Vec<Place>> {
+) -> Result<Vec<MemberPosition>> {
     let query = dsl::queue_member
         .filter(dsl::group_id.eq(group).and(dsl::name.eq(name)))
         .order(dsl::partition_no)
-        .select(Place::as_select())
+        .select(MemberPosition::as_select())
         .for_update();
     select_surely(conn, "lock the member", query).await
 }
 
 /// PRIMARY: locks the positions of every named member of the group, in order.
-pub async fn lock_all(conn: &mut impl Connection, group: TopicId) -> Result<Vec<Place>> {
+pub async fn lock_all(conn: &mut impl Connection, group: TopicId) -> Result<Vec<MemberPosition>> {
     let query = dsl::queue_member
         .filter(dsl::group_id.eq(group))
         .order((dsl::group_id, dsl::name, dsl::partition_no))
-        .select(Place::as_select())
+        .select(MemberPosition::as_select())
         .for_update();
     select_surely(conn, "lock the members", query).await
 }
@@ -91,14 +91,14 @@ pub async fn create(
     conn: &mut impl Connection,
     group: TopicId,
     name: &MemberName,
-    place: Place,
+    position: MemberPosition,
 ) -> Result<()> {
     let statement = diesel::insert_into(dsl::queue_member).values((
         dsl::group_id.eq(group),
         dsl::name.eq(name),
-        dsl::partition_no.eq(place.partition),
-        dsl::next_offset.eq(place.next),
-        dsl::worker_id.eq(place.worker),
+        dsl::partition_no.eq(position.partition),
+        dsl::next_offset.eq(position.next),
+        dsl::worker_id.eq(position.worker),
         dsl::told_at.eq(now()),
     ));
     write(conn, "make the member", statement).await?;

@@ -11,8 +11,8 @@ use diesel::sql_types::{Bool, Nullable};
 
 use crate::model::column::Text;
 use crate::model::{
-    Access, Backlog, HeaderFilter, Limits, OnDone, Place, Rate, Result, Retention, RetryPolicy,
-    Sampling, Topic, TopicId, TopicKind, TopicName, TopicSettings, WhenFull,
+    Access, Backlog, HeaderFilter, Limits, OffsetSpec, OnDone, Rate, Result, Retention,
+    RetryPolicy, Sampling, Topic, TopicId, TopicKind, TopicName, TopicSettings, WhenFull,
 };
 use crate::schema::{queue_switch, queue_topic};
 
@@ -216,7 +216,7 @@ impl Columns {
             ("broadcast", Some(stream)) => {
                 // As for a retry policy: the group must go on, and the default is the harmless end.
                 let start = self.start_at.as_ref().and_then(|text| text.0.parse().ok());
-                let start = start.unwrap_or(Place::Latest);
+                let start = start.unwrap_or(OffsetSpec::Latest);
                 TopicKind::Broadcast { stream, start }
             }
             ("stream", _) => TopicKind::Stream { partitions: self.partitions },

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Holder, Place};
+use super::{Holder, Location};
 use crate::connection::Connection;
 use crate::connection::Statement;
 use crate::model::{Moment, MsgId, NewMessage, Result, RowId, TopicId};
@@ -25,9 +25,9 @@ pub async fn replace(
     message: &NewMessage,
     max_wait: Option<Duration>,
 ) -> Result<bool> {
-    let Some(place) = holder.place else { return Ok(false) };
-    let Some((table, key)) = place.key(topic) else { return Ok(false) };
-    if !locked(conn, topic, holder, place).await? {
+    let Some(location) = holder.location else { return Ok(false) };
+    let Some((table, key)) = location.key(topic) else { return Ok(false) };
+    if !locked(conn, topic, holder, location).await? {
         return Ok(false);
     }
     let expiry = message.expires.map_or("NULL", Moment::sql);
@@ -41,7 +41,7 @@ pub async fn replace(
     .maybe_bytes(message.headers.to_stored()?)
     .bytes(message.body.clone())
     .numbers(message.expires.map(Moment::micros));
-    if let Place::Scheduled(_) = place {
+    if let Location::Scheduled(_) = location {
         // A message without a due time is due now: it may expire before the first one's due time.
         let deliver = message.deliver.unwrap_or(Moment::After(Duration::ZERO));
         let due = deliver.due_sql();
@@ -67,19 +67,19 @@ async fn locked(
     conn: &mut impl Connection,
     topic: TopicId,
     holder: &Holder,
-    place: Place,
+    location: Location,
 ) -> Result<bool> {
-    let Some((table, key)) = place.key(topic) else { return Ok(false) };
+    let Some((table, key)) = location.key(topic) else { return Ok(false) };
     let statement = Statement::new(format!("SELECT id AS _id FROM {table}"))
         .followed_by(key)
-        .sql(place.unclaimed())
+        .sql(location.unclaimed())
         .sql(" AND msg_id = ? AND delivery_no = 0 FOR UPDATE SKIP LOCKED")
         .bytes(holder.msg_id.as_bytes().to_vec());
     let rows: Vec<RowId> = load(conn, OPERATION, statement).await?;
     Ok(!rows.is_empty())
 }
 
-impl Place {
+impl Location {
     /// Returns the table with its index, and the condition for one row; `None` if the row is not
     /// known.
     fn key(self, topic: TopicId) -> Option<(&'static str, Statement<'static>)> {

@@ -39,17 +39,17 @@ fn what_a_floor_made_ready_is_looked_for_at_once_however_costly_walks_are() {
     cursor.walk_cost(start, Duration::from_secs(9));
     cursor.look_up_cost(start, Duration::from_secs(9));
     cursor.found(None);
-    assert_eq!(cursor.look(start), Look::Next(cursor.marks.place(late)), "nothing new");
+    assert_eq!(cursor.look(start), Look::Next(cursor.marks.position(late)), "nothing new");
     cursor.see(&floor(urgent, 7, 2));
     cursor.see(&floor(late, 7, 2));
-    let lowered = Place { priority: urgent, from: RowId(7) };
+    let lowered = ScanPosition { priority: urgent, from: RowId(7) };
     assert_eq!(cursor.look(start), Look::Next(lowered), "idle");
     cursor.state = State::Ready(late);
     assert_eq!(cursor.look(start), Look::Next(lowered), "others are claimed");
     cursor.state = State::Ready(urgent);
     assert_eq!(cursor.look(start), Look::Claim(lowered), "claims come from there");
     cursor.found(None);
-    let last = Place { priority: late, from: RowId(7) };
+    let last = ScanPosition { priority: late, from: RowId(7) };
     assert_eq!(cursor.look(start), Look::Next(last), "once is enough");
 }
 
@@ -60,7 +60,7 @@ fn a_costly_walk_is_rare_and_a_cheap_one_is_not() {
     assert!(cursor.may_walk(start));
     cursor.walk_cost(start, Duration::from_millis(1));
     cursor.walked(&Walk::default());
-    assert_eq!(cursor.look(start), Look::Next(Marks::START.place(Priority::default())));
+    assert_eq!(cursor.look(start), Look::Next(Marks::START.position(Priority::default())));
     assert!(!cursor.may_walk(start + Duration::from_millis(19)));
     assert!(cursor.may_walk(start + Duration::from_millis(20)));
     cursor.walk_cost(start, Duration::from_secs(9));
@@ -72,7 +72,7 @@ fn a_costly_walk_is_rare_and_a_cheap_one_is_not() {
 fn urgent_rows_are_looked_for_while_others_are_claimed_and_never_beyond_the_cap() {
     let mut cursor = Cursor::new();
     let start = Instant::now();
-    let place = Place { priority: Priority::default(), from: RowId(7) };
+    let place = ScanPosition { priority: Priority::default(), from: RowId(7) };
     cursor.walk_cost(start, Duration::from_secs(1));
     cursor.found(Some(place));
     let soon = start + Duration::from_millis(199);
@@ -82,7 +82,7 @@ fn urgent_rows_are_looked_for_while_others_are_claimed_and_never_beyond_the_cap(
     cursor.look_up_cost(later, Duration::from_secs(9));
     assert!(matches!(cursor.look(later + Duration::from_millis(999)), Look::Claim(_)));
     assert!(matches!(cursor.look(later + URGENT_CAP), Look::Urgent(_)));
-    cursor.found(Some(Place { priority: Priority::FIRST, from: RowId(9) }));
+    cursor.found(Some(ScanPosition { priority: Priority::FIRST, from: RowId(9) }));
     assert!(matches!(cursor.look(later + URGENT_CAP), Look::Claim(_)), "nothing comes before");
 }
 
@@ -92,14 +92,14 @@ fn what_others_have_claimed_is_skipped_unless_something_below_was_made_ready() {
     let start = Instant::now();
     let priority = Priority::FIRST;
     cursor.walk_cost(start, Duration::ZERO);
-    cursor.found(Some(Place { priority, from: RowId(1) }));
+    cursor.found(Some(ScanPosition { priority, from: RowId(1) }));
     cursor.crowded = true;
     assert_eq!(cursor.look(start), Look::Skip(priority));
     cursor.skip(priority, Some(RowId(999)));
-    assert_eq!(cursor.look(start), Look::Claim(Place { priority, from: RowId(1000) }));
+    assert_eq!(cursor.look(start), Look::Claim(ScanPosition { priority, from: RowId(1000) }));
     cursor.marks.lower(priority, RowId(500));
     cursor.crowded = true;
-    assert_eq!(cursor.look(start), Look::Claim(Place { priority, from: RowId(500) }));
+    assert_eq!(cursor.look(start), Look::Claim(ScanPosition { priority, from: RowId(500) }));
 }
 
 #[test]

@@ -7,8 +7,8 @@ const ONE: WorkerId = WorkerId(1);
 const TWO: WorkerId = WorkerId(2);
 
 /// The member's row, as the next worker finds it.
-fn row(worker: WorkerId, next: u64) -> [Place; 1] {
-    [Place { partition: PARTITION, next: Offset(next), worker }]
+fn row(worker: WorkerId, next: u64) -> [MemberPosition; 1] {
+    [MemberPosition { partition: PARTITION, next: Offset(next), worker }]
 }
 
 /// Worker 1 has read and handled ten messages that the database does not know of.

@@ -7,7 +7,7 @@ use super::limited::suspect_within;
 use crate::connection::{Connection, Link};
 use crate::model::trace::Step;
 use crate::model::{ClaimNo, Delivery, Error, Priority, Result, Sampling, TopicId, WorkerId};
-use crate::store::claim::{self, Fence, Place};
+use crate::store::claim::{self, Fence, ScanPosition};
 use crate::store::moves::equal;
 use crate::store::row_set::RowSet;
 use crate::store::trace;
@@ -113,7 +113,7 @@ impl Work {
     }
 
     /// Finds the place to claim from; `None` if nothing is ready.
-    async fn look(&mut self, topic: TopicId) -> Result<Option<Place>> {
+    async fn look(&mut self, topic: TopicId) -> Result<Option<ScanPosition>> {
         loop {
             let at = Instant::now();
             match self.cursor(topic).look(at) {
@@ -127,7 +127,7 @@ impl Work {
                     // from the marks.
                     cursor.walk_cost(at, at.elapsed());
                     cursor.walked(&walk?);
-                    return Ok(cursor.place());
+                    return Ok(cursor.position());
                 }
                 Look::Next(place) => {
                     let session = self.session().await?;
@@ -135,7 +135,7 @@ impl Work {
                     let found = session.call("look for ready rows", next).await?;
                     let cursor = self.cursor(topic);
                     cursor.found(found);
-                    return Ok(cursor.place());
+                    return Ok(cursor.position());
                 }
                 Look::Skip(priority) => {
                     let session = self.session().await?;
@@ -212,7 +212,7 @@ async fn skip_locked(
     conn: &mut impl Connection,
     fence: Fence,
     topic: TopicId,
-    place: Place,
+    place: ScanPosition,
     limit: u32,
 ) -> Result<Vec<Delivery>> {
     let rows = claim::lock_ready(conn, topic, place, limit, fence.claim_no).await?;
@@ -241,7 +241,7 @@ async fn read_back(
     conn: &mut impl Connection,
     fence: Fence,
     topic: TopicId,
-    place: Place,
+    place: ScanPosition,
     limit: u32,
     owned: usize,
 ) -> Result<Vec<Delivery>> {

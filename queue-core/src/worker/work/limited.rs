@@ -9,7 +9,7 @@ use super::Work;
 use super::claiming::make_own;
 use crate::connection::{Connection, Link};
 use crate::model::{Delivery, Limits, Priority, Result, RowId, TopicId};
-use crate::store::claim::{self, Fence, Place};
+use crate::store::claim::{self, Fence, ScanPosition};
 use crate::store::limit::{self, Candidate};
 use crate::store::row_set::RowSet;
 use crate::worker::cursor::{Claimed, Cursor};
@@ -36,7 +36,7 @@ const FULL_FOR: Duration = Duration::from_millis(200);
 /// holds nothing else claims a suspect, and there may be none.
 const KEPT_FOR: Duration = Duration::from_secs(10);
 
-const START: Place = Place { priority: Priority::FIRST, from: RowId(0) };
+const START: ScanPosition = ScanPosition { priority: Priority::FIRST, from: RowId(0) };
 
 /// A stretch from the start on in which every ready message had to wait for its key.
 #[derive(Debug, Clone)]
@@ -44,7 +44,7 @@ pub(in crate::worker) struct Full {
     /// The keys: until one of them has room, nothing can be claimed.
     keys: HashSet<Vec<u8>>,
     /// The first place behind the stretch.
-    until: Place,
+    until: ScanPosition,
     since: Instant,
 }
 
@@ -57,7 +57,7 @@ impl Full {
 
 /// Where a look begins.
 struct Begin {
-    from: Place,
+    from: ScanPosition,
     /// The stretch from the start on that the look may skip.
     full: Option<Full>,
     /// Whether it keeps a place for a suspect.
@@ -73,7 +73,7 @@ struct Looked {
     /// Something is ready, but it has to wait.
     blocked: bool,
     /// Where to look next; `None`: from the start.
-    next: Option<Place>,
+    next: Option<ScanPosition>,
     full: Option<Full>,
     /// Looking further is useless now.
     ends: bool,
@@ -224,18 +224,18 @@ async fn look(
 }
 
 /// Where to start reading: a look from the start skips the full stretch there.
-fn first_place(begin: Place, full: Option<&Full>) -> Place {
+fn first_place(begin: ScanPosition, full: Option<&Full>) -> ScanPosition {
     full.filter(|_| begin == START).map_or(begin, |full| full.until)
 }
 
 /// The first place behind a message.
-fn behind(candidate: &Candidate) -> Place {
-    Place { from: RowId(candidate.place.from.0 + 1), ..candidate.place }
+fn behind(candidate: &Candidate) -> ScanPosition {
+    ScanPosition { from: RowId(candidate.place.from.0 + 1), ..candidate.place }
 }
 
 /// Extends the stretch by these candidates, none of which could be claimed, if they lie right
 /// behind it.
-fn longer(full: Option<Full>, from: Place, candidates: Vec<Candidate>) -> Option<Full> {
+fn longer(full: Option<Full>, from: ScanPosition, candidates: Vec<Candidate>) -> Option<Full> {
     let until = candidates.last().map(behind);
     let Some(until) = until.filter(|_| full.as_ref().map_or(START, |it| it.until) == from) else {
         return full;
@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     fn of(rows: std::ops::Range<u64>, key: &str) -> Vec<Candidate> {
-        let place = |row| Place { from: RowId(row), ..START };
+        let place = |row| ScanPosition { from: RowId(row), ..START };
         let key = Some(key.as_bytes().to_vec());
         rows.map(|row| Candidate { place: place(row), key: key.clone() }).collect()
     }
@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(first_place(START, full.as_ref()).from, RowId(4));
         assert_eq!(first_place(START, None), START);
         for row in [2, 9] {
-            let window = Place { from: RowId(row), ..START };
+            let window = ScanPosition { from: RowId(row), ..START };
             assert_eq!(first_place(window, full.as_ref()), window);
         }
     }
@@ -282,7 +282,7 @@ mod tests {
 
     #[test]
     fn a_stretch_grows_by_what_lies_right_behind_it_and_by_nothing_else() {
-        let apart = Place { from: RowId(9), ..START };
+        let apart = ScanPosition { from: RowId(9), ..START };
         assert!(longer(None, apart, of(9..12, "a")).is_none());
         assert!(longer(None, START, Vec::new()).is_none());
         let first = longer(None, START, of(1..4, "a")).expect("a stretch");

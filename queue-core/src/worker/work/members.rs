@@ -113,8 +113,8 @@ impl Work {
         let (id, group) = (self.id, member.group());
         let session = self.session().await?;
         if let Some(name) = member.name() {
-            let read = async |conn: &mut Link| row::places(conn, group.id, name).await;
-            let rows = session.call("read the member's places", read).await?;
+            let read = async |conn: &mut Link| row::positions(conn, group.id, name).await;
+            let rows = session.call("read the member's positions", read).await?;
             let mut state = member.state();
             if !state.fits(id, &rows) {
                 state.lose_rows(id);

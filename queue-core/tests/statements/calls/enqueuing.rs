@@ -3,8 +3,8 @@
 use rowmq_core::model::{MsgId, Priority, Sampling};
 use rowmq_core::store::lane::{LaneId, LaneKind};
 use rowmq_core::store::lookup::{By, Placed};
-use rowmq_core::store::scheduled::{Due, Reach, ScheduledPlace};
-use rowmq_core::store::unique::{Holder, Place, WantedKey};
+use rowmq_core::store::scheduled::{Due, Reach, ScheduledPosition};
+use rowmq_core::store::unique::{Holder, Location, WantedKey};
 use rowmq_core::store::{dedupe, enqueue, lane, lookup, scheduled, trace, unique};
 use uuid::Uuid;
 
@@ -59,7 +59,7 @@ async fn scheduled_messages(conn: &mut Recorder) {
             drop(scheduled::reschedule(conn, &rows, moment).await);
         }
     }
-    let after = ScheduledPlace { due_at: NOW, row: ROW };
+    let after = ScheduledPosition { due_at: NOW, row: ROW };
     drop(scheduled::read(conn, TOPIC, Some(after), LIMIT).await);
     drop(scheduled::find(conn, TOPIC, MESSAGE).await);
     drop(scheduled::list(conn, TOPIC, LIMIT).await);
@@ -93,9 +93,9 @@ async fn unique_keys(conn: &mut Recorder) {
 }
 
 async fn replaced_messages(conn: &mut Recorder) {
-    let ready = Place::Ready(Priority::FIRST, ROW);
-    for place in [ready, Place::Scheduled(ROW), Place::Redriven] {
-        let holder = Holder { key: b"key".to_vec(), msg_id: MESSAGE, place: Some(place) };
+    let ready = Location::Ready(Priority::FIRST, ROW);
+    for location in [ready, Location::Scheduled(ROW), Location::Redriven] {
+        let holder = Holder { key: b"key".to_vec(), msg_id: MESSAGE, location: Some(location) };
         for message in batches().iter().flatten() {
             for max_wait in [None, Some(TIME)] {
                 drop(unique::replace(conn, TOPIC, &holder, message, max_wait).await);

@@ -1,9 +1,9 @@
 //! The groups of streams: their cursors and members, and what they file under their own topics.
 
-use rowmq_core::model::{Broadcast, DeadCause, DeliveryNo, MemberName, Place as Start};
+use rowmq_core::model::{Broadcast, DeadCause, DeliveryNo, MemberName, OffsetSpec};
 use rowmq_core::store::moves::Outcome;
 use rowmq_core::store::stream::filing::{Filed, Past};
-use rowmq_core::store::stream::member::{Place, Progress};
+use rowmq_core::store::stream::member::{MemberPosition, Progress};
 use rowmq_core::store::stream::{cursor, filing, holding, member, standing};
 
 use crate::recorder::Recorder;
@@ -61,17 +61,17 @@ async fn filed_messages(conn: &mut Recorder) {
 
 async fn members(conn: &mut Recorder) {
     let (group, name) = (GROUP.id, MemberName::new("north").unwrap());
-    drop(member::places(conn, group, &name).await);
+    drop(member::positions(conn, group, &name).await);
     drop(member::lock(conn, group, &name).await);
     drop(member::lock_all(conn, group).await);
     drop(member::is_alive(conn, WORKER).await);
-    drop(member::create(conn, group, &name, Place::new(PARTITION, OFFSET)).await);
+    drop(member::create(conn, group, &name, MemberPosition::new(PARTITION, OFFSET)).await);
     drop(member::take(conn, group, &name, WORKER).await);
     let progress = Progress { partition: PARTITION, next: OFFSET, lost: 1 };
     drop(member::report(conn, group, &name, WORKER, progress).await);
     drop(member::reset(conn, group, PARTITION, OFFSET).await);
     drop(member::delete(conn, group, &name).await);
     drop(member::delete_all(conn, group).await);
-    let broadcast = Broadcast { id: group, stream: TOPIC, start: Start::Latest };
+    let broadcast = Broadcast { id: group, stream: TOPIC, start: OffsetSpec::Latest };
     drop(member::standings(conn, broadcast).await);
 }

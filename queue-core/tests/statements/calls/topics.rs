@@ -2,7 +2,7 @@
 
 use rowmq_core::model::trace::{Event, Step, Traced};
 use rowmq_core::model::{
-    Access, Action, Actor, AuditNo, Backlog, Change, DeliveryNo, Place, Recurrence, Schedule,
+    Access, Action, Actor, AuditNo, Backlog, Change, DeliveryNo, OffsetSpec, Recurrence, Schedule,
     ScheduleName, TopicKind, TopicSettings,
 };
 use rowmq_core::store::{audit, backlog, schedule, switch, topic, trace};
@@ -43,7 +43,7 @@ async fn settings(conn: &mut Recorder) {
     for (name, kind) in [
         (&name, TopicKind::Stream { partitions: 1 }),
         (&group, TopicKind::Group { stream, ordered: true }),
-        (&group, TopicKind::Broadcast { stream, start: Place::Latest }),
+        (&group, TopicKind::Broadcast { stream, start: OffsetSpec::Latest }),
     ] {
         drop(topic::create_kind(conn, name, kind, &settings).await);
     }

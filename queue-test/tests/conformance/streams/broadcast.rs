@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use rowmq_core::model::{Access, DeadCause, MemberName, Offset, Place, RowId, Settlement};
+use rowmq_core::model::{Access, DeadCause, MemberName, Offset, OffsetSpec, RowId, Settlement};
 use rowmq_core::stream::broadcast::{
     broadcast_settings, create_broadcast, forget_member, reset_members,
 };
@@ -25,7 +25,7 @@ pub(super) fn member(group: &Topic, with: Option<&str>) -> Member {
 }
 
 impl Stream {
-    pub(super) async fn broadcast(&mut self, start: Place) -> Topic {
+    pub(super) async fn broadcast(&mut self, start: OffsetSpec) -> Topic {
         let name = TopicName::of_group(&self.topic.name, "all").unwrap();
         create_broadcast(&mut self.conn, &name, start, &broadcast_settings()).await.unwrap();
         store::topic::existing(&mut self.conn, &name).await.unwrap()
@@ -72,7 +72,7 @@ fn dead(error: &str) -> Settlement {
 #[tokio::test]
 async fn each_of_five_members_sees_every_message_once_from_when_it_began() {
     let mut stream = Stream::new(3).await;
-    let group = stream.broadcast(Place::Latest).await;
+    let group = stream.broadcast(OffsetSpec::Latest).await;
     stream.enqueue(0..50).await;
     stream.sequence().await;
     let mut members = Vec::new();
@@ -106,10 +106,10 @@ async fn each_of_five_members_sees_every_message_once_from_when_it_began() {
 #[tokio::test]
 async fn a_member_begins_where_its_group_begins() {
     for (start, first) in [
-        (Place::Earliest, 0),
-        (Place::Latest, 20),
-        (Place::Offset(Offset(7)), 7),
-        (Place::Time("2020-01-01T00:00:00Z".parse().unwrap()), 0),
+        (OffsetSpec::Earliest, 0),
+        (OffsetSpec::Latest, 20),
+        (OffsetSpec::Offset(Offset(7)), 7),
+        (OffsetSpec::Time("2020-01-01T00:00:00Z".parse().unwrap()), 0),
     ] {
         let mut stream = Stream::new(1).await;
         stream.enqueue(0..20).await;
@@ -127,7 +127,7 @@ async fn a_member_begins_where_its_group_begins() {
 #[tokio::test]
 async fn a_named_member_goes_on_where_it_was_and_is_one_worker_at_a_time() {
     let mut stream = Stream::new(1).await;
-    let group = stream.broadcast(Place::Earliest).await;
+    let group = stream.broadcast(OffsetSpec::Earliest).await;
     stream.enqueue(0..30).await;
     let (one, first) = (stream.worker().await, member(&group, Some("cache-1")));
     let got = read_n(&one, &first, 20).await;
@@ -158,7 +158,7 @@ async fn a_named_member_goes_on_where_it_was_and_is_one_worker_at_a_time() {
 #[tokio::test]
 async fn a_position_in_memory_outlives_its_worker() {
     let mut stream = Stream::new(1).await;
-    let group = stream.broadcast(Place::Latest).await;
+    let group = stream.broadcast(OffsetSpec::Latest).await;
     for named in [None, Some("a")] {
         let member = member(&group, named);
         let one = stream.worker().await;
@@ -188,10 +188,10 @@ async fn a_position_in_memory_outlives_its_worker() {
 #[tokio::test]
 async fn a_reset_fences_named_members_and_those_without_a_name_refuse_it() {
     let mut stream = Stream::new(2).await;
-    let group = stream.broadcast(Place::Latest).await;
+    let group = stream.broadcast(OffsetSpec::Latest).await;
     let (worker, unnamed) = (stream.worker().await, member(&group, None));
     nothing_more(&worker, &unnamed).await;
-    let refused = reset_members(&mut stream.conn, &group, Place::Earliest).await.unwrap_err();
+    let refused = reset_members(&mut stream.conn, &group, OffsetSpec::Earliest).await.unwrap_err();
     assert!(refused.to_string().contains("in memory and cannot be reset; restart"), "{refused}");
     let named = member(&group, Some("a"));
     let other = stream.worker().await;
@@ -199,7 +199,7 @@ async fn a_reset_fences_named_members_and_those_without_a_name_refuse_it() {
     stream.enqueue(0..40).await;
     let got = read_n(&other, &named, 40).await;
     ack(&other, &got[..20]).await;
-    let reset = reset_members(&mut stream.conn, &group, Place::Earliest).await.unwrap();
+    let reset = reset_members(&mut stream.conn, &group, OffsetSpec::Earliest).await.unwrap();
     assert_eq!(reset, 1);
     // Its remaining messages are fenced at the latest when it reads again, and come with the rest.
     let again = read_n(&other, &named, 40).await;
@@ -212,7 +212,7 @@ async fn a_reset_fences_named_members_and_those_without_a_name_refuse_it() {
     let told = "SELECT CAST(SUM(next_offset) AS SIGNED) FROM queue_member";
     until("it has told", async || stream.number(told).await == 40).await;
     assert_eq!(stream.number("SELECT COUNT(*) FROM queue_dead").await, 0);
-    let beyond = reset_members(&mut stream.conn, &group, Place::Offset(Offset(99))).await;
+    let beyond = reset_members(&mut stream.conn, &group, OffsetSpec::Offset(Offset(99))).await;
     assert!(beyond.unwrap_err().to_string().contains("beyond the end"));
 }
 
@@ -220,11 +220,11 @@ async fn a_reset_fences_named_members_and_those_without_a_name_refuse_it() {
 #[tokio::test]
 async fn what_a_member_says_after_a_reset_changes_nothing() {
     let mut stream = Stream::new(1).await;
-    let group = stream.broadcast(Place::Earliest).await;
+    let group = stream.broadcast(OffsetSpec::Earliest).await;
     let (worker, named) = (stream.worker().await, member(&group, Some("a")));
     stream.enqueue(0..10).await;
     let got = read_n(&worker, &named, 10).await;
-    reset_members(&mut stream.conn, &group, Place::Offset(Offset(2))).await.unwrap();
+    reset_members(&mut stream.conn, &group, OffsetSpec::Offset(Offset(2))).await.unwrap();
     ack(&worker, &got[..9]).await;
     let outcome = worker.settle(all(&got[9..], &dead("late"))).await.unwrap();
     assert_eq!(outcome, [rowmq_core::worker::SettleOutcome::Fenced]);
@@ -236,7 +236,7 @@ async fn what_a_member_says_after_a_reset_changes_nothing() {
 #[tokio::test]
 async fn a_failed_message_is_tried_again_by_its_member_and_dies_with_its_body_and_history() {
     let mut stream = Stream::new(1).await;
-    let group = stream.broadcast(Place::Earliest).await;
+    let group = stream.broadcast(OffsetSpec::Earliest).await;
     for named in [None, Some("a")] {
         stream.sql("DELETE FROM queue_dead").await;
         let (worker, member) = (stream.worker().await, member(&group, named));
@@ -276,7 +276,7 @@ async fn a_failed_message_is_tried_again_by_its_member_and_dies_with_its_body_an
 #[tokio::test]
 async fn what_is_snoozed_released_or_discarded_takes_its_course() {
     let mut stream = Stream::new(1).await;
-    let group = stream.broadcast(Place::Earliest).await;
+    let group = stream.broadcast(OffsetSpec::Earliest).await;
     stream.enqueue(0..6).await;
     let (worker, member) = (stream.worker().await, member(&group, Some("a")));
     let got = read_n(&worker, &member, 6).await;
@@ -304,7 +304,7 @@ async fn what_is_snoozed_released_or_discarded_takes_its_course() {
 #[tokio::test]
 async fn a_member_that_has_too_much_to_try_again_reads_nothing_new() {
     let mut stream = Stream::new(1).await;
-    let group = stream.broadcast(Place::Earliest).await;
+    let group = stream.broadcast(OffsetSpec::Earliest).await;
     stream.enqueue(0..1200).await;
     stream.sequence().await;
     let (worker, member) = (stream.worker().await, member(&group, None));
@@ -322,7 +322,7 @@ async fn a_member_that_has_too_much_to_try_again_reads_nothing_new() {
 #[tokio::test]
 async fn a_paused_group_reads_nothing_and_a_deleted_one_leaves_no_members() {
     let mut stream = Stream::new(1).await;
-    let group = stream.broadcast(Place::Earliest).await;
+    let group = stream.broadcast(OffsetSpec::Earliest).await;
     stream.enqueue(0..5).await;
     let (worker, member) = (stream.worker().await, member(&group, Some("a")));
     ack(&worker, &read_n(&worker, &member, 2).await).await;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rowmq_core::model::{
-    HeaderFilter, Offset, PartitionNo, Place, RangeId, RetryPolicy, Settlement, TopicSettings,
+    HeaderFilter, Offset, OffsetSpec, PartitionNo, RangeId, RetryPolicy, Settlement, TopicSettings,
 };
 use rowmq_core::rescue::{Why, take_range_back};
 use rowmq_core::store::stream::log::{self, Reading, Stretch};
@@ -28,7 +28,7 @@ fn wanting(conditions: &[&str]) -> TopicSettings {
 
 impl Stream {
     async fn group_wanting(&mut self, name: &str, ordered: bool, conditions: &[&str]) -> Topic {
-        self.group_with(name, ordered, Place::Earliest, &wanting(conditions)).await
+        self.group_with(name, ordered, OffsetSpec::Earliest, &wanting(conditions)).await
     }
 
     /// Enqueues messages with these numbers as bodies; `kind` gives each one's header.
@@ -227,7 +227,7 @@ async fn a_replay_brings_what_is_wanted_now_and_a_range_that_nobody_wants_ends_a
     while stream.sequence().await > 0 {}
     let worker = stream.worker().await;
     assert_eq!(drain(&worker, &group, 50).await.0.len(), 25);
-    let (from, to) = (Place::Offset(Offset(100)), Place::Offset(Offset(2000)));
+    let (from, to) = (OffsetSpec::Offset(Offset(100)), OffsetSpec::Offset(Offset(2000)));
     assert_eq!(replay(&mut stream.conn, &group, from, to).await.unwrap(), 1900);
     let (got, filtered, _) = drain(&worker, &group, 7).await;
     let wanted: Vec<u64> = (1..20).map(|n| n * 100 + 50).collect();
@@ -260,7 +260,7 @@ async fn what_was_acked_in_transactions_is_not_wanted_again_nor_lost() {
     assert_eq!(again, [0, 4, 6, 8]);
     until("the ranges are over", async || stream.standing(&group).await == (0, 0, 0, 0)).await;
     // A range that the filter excludes, with an ack in it that retention has overtaken.
-    let (from, to) = (Place::Offset(Offset(0)), Place::Offset(Offset(4)));
+    let (from, to) = (OffsetSpec::Offset(Offset(0)), OffsetSpec::Offset(Offset(4)));
     replay(&mut stream.conn, &group, from, to).await.unwrap();
     stream.sql("INSERT INTO queue_passed SELECT id, 2 FROM queue_range").await;
     stream.sql("DELETE FROM queue_log WHERE offset_no IN (1, 2)").await;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use rowmq_core::model::{DeadCause, Offset, Place, Settlement};
+use rowmq_core::model::{DeadCause, Offset, OffsetSpec, Settlement};
 use rowmq_core::store::stream::{cursor, range};
 use rowmq_core::stream::group::{replay, reset_group};
 use rowmq_core::worker::{SettleOutcome, Worker, WorkerOptions};
@@ -110,7 +110,7 @@ async fn a_reset_fences_what_is_claimed_and_nothing_comes_twice() {
     stream.enqueue(0..100).await;
     let before = stream.worker().await;
     let old = claim_n(&before, &group, 60).await;
-    reset_group(&mut stream.conn, &group, Place::Earliest).await.unwrap();
+    reset_group(&mut stream.conn, &group, OffsetSpec::Earliest).await.unwrap();
     assert_eq!(stream.number(RANGES).await, 0);
     let outcomes = before.settle(all(&old, &retry(Duration::ZERO))).await.unwrap();
     assert!(outcomes.iter().all(|outcome| *outcome == SettleOutcome::Fenced), "{outcomes:?}");
@@ -136,7 +136,7 @@ async fn a_worker_finds_with_a_beat_which_ranges_it_has_lost_to_a_reset() {
     let worker = Worker::start(options).await.unwrap();
     let (lost, kept) = (claim_n(&worker, &group, 10).await, claim_n(&worker, &other, 10).await);
     assert!(!worker.has_lost(lost[0].claim_no) && worker.losses() == 0);
-    reset_group(&mut stream.conn, &group, Place::Earliest).await.unwrap();
+    reset_group(&mut stream.conn, &group, OffsetSpec::Earliest).await.unwrap();
     until("it has found out", async || worker.has_lost(lost[0].claim_no)).await;
     assert!(!worker.has_lost(kept[0].claim_no) && worker.losses() == 1);
     // Messages that have ended are not lost.
@@ -158,19 +158,19 @@ async fn a_group_goes_to_an_offset_or_a_time_and_replays_a_stretch_without_movin
     stream.sequence().await;
     let worker = stream.worker().await;
     for (place, first) in [
-        (Place::Offset(Offset(30)), 30),
-        (Place::Time(now), 50),
-        (Place::Earliest, 0),
-        (Place::Latest, 100),
+        (OffsetSpec::Offset(Offset(30)), 30),
+        (OffsetSpec::Time(now), 50),
+        (OffsetSpec::Earliest, 0),
+        (OffsetSpec::Latest, 100),
     ] {
         reset_group(&mut stream.conn, &group, place).await.unwrap();
         let got = worker.claim_range(group.group().unwrap(), 200).await.unwrap().deliveries;
         assert_eq!(offsets(&got).first().copied().unwrap_or(100), first, "{place:?}");
         worker.settle(all(&got, &Settlement::Ack)).await.unwrap();
     }
-    let beyond = reset_group(&mut stream.conn, &group, Place::Offset(Offset(101))).await;
+    let beyond = reset_group(&mut stream.conn, &group, OffsetSpec::Offset(Offset(101))).await;
     assert!(beyond.unwrap_err().to_string().contains("beyond the end"));
-    let (from, to) = (Place::Offset(Offset(10)), Place::Offset(Offset(20)));
+    let (from, to) = (OffsetSpec::Offset(Offset(10)), OffsetSpec::Offset(Offset(20)));
     assert_eq!(replay(&mut stream.conn, &group, from, to).await.unwrap(), 10);
     let again = claim_n(&worker, &group, 10).await;
     assert_eq!(offsets(&again), (10..20).collect::<Vec<_>>());

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rowmq_core::connection::Connection;
-use rowmq_core::model::{Offset, PartitionNo, Place};
+use rowmq_core::model::{Offset, OffsetSpec, PartitionNo};
 use rowmq_core::store::stream::holding::{Held, claims_of_group, names_held, ranges_held};
 use rowmq_core::store::stream::standing::of_group;
 
@@ -85,7 +85,7 @@ async fn a_claim_whose_worker_is_gone_is_shown_until_it_is_taken_back() {
 #[tokio::test]
 async fn the_names_that_living_workers_have_are_told() {
     let mut stream = Stream::new(2).await;
-    let group = stream.broadcast(Place::Earliest).await;
+    let group = stream.broadcast(OffsetSpec::Earliest).await;
     stream.enqueue(0..10).await;
     stream.sequence().await;
     let (one, two, nobody) = (stream.worker().await, stream.worker().await, stream.worker().await);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rowmq_core::AsyncMysqlConnection;
 use rowmq_core::connection::{SessionKind, connect, transaction};
 use rowmq_core::model::{
-    DeadCause, HeaderFilter, Offset, PartitionNo, Place, RangeId, Settlement, TopicSettings,
+    DeadCause, HeaderFilter, Offset, OffsetSpec, PartitionNo, RangeId, Settlement, TopicSettings,
 };
 use rowmq_core::rescue::{Why, take_range_back};
 use rowmq_core::store::stream::holding::claims_of_group;
@@ -113,7 +113,7 @@ async fn end_in_every_way(worker: &Worker, got: &[Delivery]) {
 
 /// Runs what members of a broadcast group, and its operators, run.
 async fn broadcast(stream: &mut Stream, recorder: &Recorder, conn: &mut AsyncMysqlConnection) {
-    let group = stream.broadcast(Place::Time("2020-01-01T00:00:00Z".parse().unwrap())).await;
+    let group = stream.broadcast(OffsetSpec::Time("2020-01-01T00:00:00Z".parse().unwrap())).await;
     let (one, two) = (stream.recorded(recorder).await, stream.recorded(recorder).await);
     for (worker, named) in [(&one, Some("a")), (&two, None)] {
         let member = member(&group, named);
@@ -129,7 +129,7 @@ async fn broadcast(stream: &mut Stream, recorder: &Recorder, conn: &mut AsyncMys
     read_n(&two, &member(&group, Some("a")), 10).await;
     let broadcast = group.broadcast().unwrap();
     assert_eq!(standings(conn, broadcast).await.unwrap().len(), 2);
-    let reset = async |conn: &mut _| reset_members(conn, &group, Place::Earliest).await;
+    let reset = async |conn: &mut _| reset_members(conn, &group, OffsetSpec::Earliest).await;
     transaction(conn, "reset", reset).await.unwrap();
     read_n(&two, &member(&group, Some("a")), 10).await;
     forget_member(conn, &group, &name("a")).await.unwrap();
@@ -145,7 +145,8 @@ async fn claims(stream: &mut Stream, recorder: &Recorder, conn: &mut AsyncMysqlC
         let settings = TopicSettings { filter, ..group_settings() };
         let (plain, filtered) = if ordered { ("o", "of") } else { ("g", "gf") };
         let plain = stream.group(plain, ordered).await;
-        let filtered = stream.group_with(filtered, ordered, Place::Offset(Offset(2000)), &settings);
+        let filtered =
+            stream.group_with(filtered, ordered, OffsetSpec::Offset(Offset(2000)), &settings);
         for group in [plain, filtered.await] {
             let worker = stream.recorded(recorder).await;
             let got = claim_n(&worker, &group, 20).await;
@@ -186,7 +187,7 @@ async fn look(
     claims_of_group(conn, group).await.unwrap();
     held_back(conn, group).await.unwrap();
     assert!(messages_of(conn, worker.id()).await.unwrap() > 0);
-    let (from, to) = (Place::Offset(Offset(0)), Place::Offset(Offset(5)));
+    let (from, to) = (OffsetSpec::Offset(Offset(0)), OffsetSpec::Offset(Offset(5)));
     let again = async |conn: &mut _| replay(conn, topic, from, to).await;
     transaction(conn, "replay", again).await.unwrap();
     stream.sql(&format!("UPDATE queue_worker SET state = 'dead' WHERE id = {}", worker.id())).await;
@@ -195,7 +196,7 @@ async fn look(
         let take = async |conn: &mut _| take_range_back(conn, &zombie.range, why).await;
         transaction(conn, "rescue", take).await.unwrap();
     }
-    let reset = async |conn: &mut _| reset_group(conn, topic, Place::Earliest).await;
+    let reset = async |conn: &mut _| reset_group(conn, topic, OffsetSpec::Earliest).await;
     transaction(conn, "reset", reset).await.unwrap();
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rowmq_core::connection::{Connection, transaction};
-use rowmq_core::model::{Offset, Place, RangeId, Settlement};
+use rowmq_core::model::{Offset, OffsetSpec, RangeId, Settlement};
 use rowmq_core::store::stream::passed;
 use rowmq_core::store::stream::range::{self, Lock};
 use rowmq_core::stream::group::{leave, reset_group};
@@ -303,7 +303,7 @@ async fn a_reset_and_an_end_of_a_group_wait_for_an_ack_under_way_and_forget_it()
         let mut operator = stream.db.connect().await;
         let put_elsewhere = transaction(&mut operator, "test", async |conn| match ends {
             true => leave(conn, &group).await,
-            false => reset_group(conn, &group, Place::Earliest).await,
+            false => reset_group(conn, &group, OffsetSpec::Earliest).await,
         });
         let ack = async {
             until("somebody waits", async || stream.lock_waits().await > 0).await;

@@ -1,7 +1,7 @@
 //! Ranges whose worker is gone.
 
 use rowmq_core::connection::{Connection, transaction};
-use rowmq_core::model::{PartitionNo, Place, RangeId, Settlement};
+use rowmq_core::model::{OffsetSpec, PartitionNo, RangeId, Settlement};
 use rowmq_core::rescue::{TakenBack, Why, rows_held, take_range_back};
 use rowmq_core::store::stream::range::{
     self, Zombie, held_back, left_of, messages_of, orphans, zombies,
@@ -176,7 +176,7 @@ async fn a_crash_after_a_reset_is_not_lone() {
     claim_n(&worker, &one, 1).await;
     claim_n(&worker, &other, 1).await;
     let reset =
-        async |conn: &mut AsyncMysqlConnection| reset_group(conn, &one, Place::Earliest).await;
+        async |conn: &mut AsyncMysqlConnection| reset_group(conn, &one, OffsetSpec::Earliest).await;
     transaction(&mut stream.conn, "reset", reset).await.unwrap();
     assert_eq!(range::timed(&mut stream.conn, RangeId(0), 10).await.unwrap(), []);
     assert_eq!(messages_of(&mut stream.conn, worker.id()).await.unwrap(), 1);

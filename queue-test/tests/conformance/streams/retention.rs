@@ -1,7 +1,7 @@
 //! What retention removes, and what a group behind it gets.
 
 use rowmq_core::connection::{Connection, transaction};
-use rowmq_core::model::{Offset, Place, Retention, Settlement, TopicSettings};
+use rowmq_core::model::{Offset, OffsetSpec, Retention, Settlement, TopicSettings};
 use rowmq_core::store::stream::log::Stretch;
 use rowmq_core::store::stream::standing;
 use rowmq_core::store::topic;
@@ -115,7 +115,7 @@ async fn what_every_group_has_handled_goes_at_once_if_it_may() {
     assert_eq!(stream.prune().await, 50);
     worker.settle(all(&got, &Settlement::Ack)).await.unwrap();
     assert_eq!(stream.prune().await, 0);
-    reset_group(&mut stream.conn, &group, Place::Earliest).await.unwrap();
+    reset_group(&mut stream.conn, &group, OffsetSpec::Earliest).await.unwrap();
     assert_eq!(worker.claim_range(group.group().unwrap(), 9).await.unwrap().deliveries, []);
 }
 
@@ -128,11 +128,11 @@ async fn what_a_group_is_put_back_to_while_retention_is_at_work_stays() {
         stream.enqueue(0..100).await;
         stream.sequence().await;
         stream.age(if retention.hard { 10 } else { 100 }).await;
-        reset_group(&mut stream.conn, &group, Place::Latest).await.unwrap();
+        reset_group(&mut stream.conn, &group, OffsetSpec::Latest).await.unwrap();
         stream.retain(retention).await;
         let found = stream.excess().await;
         assert_eq!(found.last().unwrap().stretch.hi, Offset(100));
-        reset_group(&mut stream.conn, &group, Place::Offset(Offset(30))).await.unwrap();
+        reset_group(&mut stream.conn, &group, OffsetSpec::Offset(Offset(30))).await.unwrap();
         for excess in &found {
             assert_eq!(stream.remove(*excess).await.left, None);
         }
@@ -153,7 +153,7 @@ async fn a_reset_and_a_replay_wait_for_a_retention_under_way() {
         stream.enqueue(0..10).await;
         stream.sequence().await;
         stream.age(6).await;
-        reset_group(&mut stream.conn, &group, Place::Latest).await.unwrap();
+        reset_group(&mut stream.conn, &group, OffsetSpec::Latest).await.unwrap();
         stream.retain(by_time(false)).await;
         let excess = stream.excess().await[0];
         let mut janitor = stream.db.connect().await;
@@ -161,8 +161,8 @@ async fn a_reset_and_a_replay_wait_for_a_retention_under_way() {
         assert_eq!(remove_excess(&mut janitor, excess).await.unwrap().offsets, 6);
         let mut operator = stream.db.connect().await;
         let put_back = transaction(&mut operator, "test", async |conn| match replays {
-            true => replay(conn, &group, Place::Earliest, Place::Latest).await.map(drop),
-            false => reset_group(conn, &group, Place::Earliest).await,
+            true => replay(conn, &group, OffsetSpec::Earliest, OffsetSpec::Latest).await.map(drop),
+            false => reset_group(conn, &group, OffsetSpec::Earliest).await,
         });
         let commit = async {
             until("the operator waits", async || stream.lock_waits().await > 0).await;

@@ -1,7 +1,7 @@
 //! Finding messages in a stream's log.
 
 use chrono::{TimeDelta, Utc};
-use rowmq_core::find::{Answer, Place, Query, Searched, find};
+use rowmq_core::find::{Answer, PageToken, Query, Searched, find};
 use rowmq_core::model::found::{Filter, State, StateWord};
 use rowmq_core::model::{Offset, PartitionNo, Position};
 use rowmq_core::store::find::Bodies;
@@ -17,7 +17,7 @@ impl Stream {
         self.find_from(filter, None, 100).await
     }
 
-    async fn find_from(&self, filter: Filter, after: Option<Place>, limit: usize) -> Answer {
+    async fn find_from(&self, filter: Filter, after: Option<PageToken>, limit: usize) -> Answer {
         let mut session = crate::dead::session(self.db.url()).await;
         let query = Query { filter, after, limit, bodies: Bodies::Read };
         find(&mut session, &self.topic, &query).await.unwrap()

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use rowmq_core::NewMessage;
 use rowmq_core::connection::Connection;
-use rowmq_core::model::{PartitionNo, Place, Retention, Settlement, TopicSettings};
+use rowmq_core::model::{OffsetSpec, PartitionNo, Retention, Settlement, TopicSettings};
 use rowmq_core::store::stream::cursor;
 use rowmq_core::store::{enqueue, topic};
 use rowmq_core::stream::group::{replay, reset_group};
@@ -88,9 +88,9 @@ async fn members_are_told_of_a_reset_and_a_replay() {
     let group = stream.group("g", false).await;
     stream.enqueue(0..5).await;
     stream.sequence().await;
-    reset_group(&mut stream.conn, &group, Place::Latest).await.unwrap();
+    reset_group(&mut stream.conn, &group, OffsetSpec::Latest).await.unwrap();
     assert_eq!(stream.number(FLOORS).await, 1);
-    replay(&mut stream.conn, &group, Place::Earliest, Place::Latest).await.unwrap();
+    replay(&mut stream.conn, &group, OffsetSpec::Earliest, OffsetSpec::Latest).await.unwrap();
     assert_eq!(stream.number(FLOORS).await, 2);
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rowmq_core::model::{HeaderFilter, Offset, Place, TopicSettings};
+use rowmq_core::model::{HeaderFilter, Offset, OffsetSpec, TopicSettings};
 use rowmq_core::stream::broadcast::{broadcast_settings, create_broadcast};
 use rowmq_core::worker::{Member, Worker};
 use rowmq_core::{Delivery, NewMessage, Topic, TopicName, enqueue_all, store};
@@ -20,7 +20,7 @@ impl Stream {
     async fn broadcast_wanting(&mut self, condition: &str) -> Topic {
         let name = TopicName::of_group(&self.topic.name, "some").unwrap();
         let settings = wanting(condition);
-        create_broadcast(&mut self.conn, &name, Place::Earliest, &settings).await.unwrap();
+        create_broadcast(&mut self.conn, &name, OffsetSpec::Earliest, &settings).await.unwrap();
         store::topic::existing(&mut self.conn, &name).await.unwrap()
     }
 

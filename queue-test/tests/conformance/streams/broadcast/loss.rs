@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rowmq_core::model::{Place, Retention, Settlement};
+use rowmq_core::model::{OffsetSpec, Retention, Settlement};
 use rowmq_core::store::stream::member;
 use rowmq_core::stream::broadcast::forget_member;
 use rowmq_core::worker::{Worker, WorkerOptions};
@@ -17,7 +17,7 @@ use crate::streams::{Stream, offsets};
 #[tokio::test]
 async fn retention_waits_for_named_members_until_they_are_forgotten() {
     let mut stream = Stream::new(1).await;
-    let group = stream.broadcast(Place::Earliest).await;
+    let group = stream.broadcast(OffsetSpec::Earliest).await;
     stream.enqueue(0..20).await;
     let (worker, named) = (stream.worker().await, super::member(&group, Some("a")));
     ack(&worker, &read_n(&worker, &named, 5).await).await;
@@ -40,7 +40,7 @@ async fn retention_waits_for_named_members_until_they_are_forgotten() {
 #[tokio::test]
 async fn what_every_named_member_has_handled_goes_at_once_if_it_may() {
     let mut stream = Stream::new(1).await;
-    let group = stream.broadcast(Place::Earliest).await;
+    let group = stream.broadcast(OffsetSpec::Earliest).await;
     stream.enqueue(0..20).await;
     stream.retain(Retention { handled: true, ..Retention::default() }).await;
     let (one, fast) = (stream.worker().await, super::member(&group, Some("fast")));
@@ -53,7 +53,7 @@ async fn what_every_named_member_has_handled_goes_at_once_if_it_may() {
 #[tokio::test]
 async fn a_member_that_has_fallen_behind_retention_is_told_and_counts_it() {
     let mut stream = Stream::new(1).await;
-    let group = stream.broadcast(Place::Earliest).await;
+    let group = stream.broadcast(OffsetSpec::Earliest).await;
     stream.enqueue(0..20).await;
     stream.sequence().await;
     let workers = [stream.worker().await, stream.worker().await];
@@ -85,7 +85,7 @@ async fn a_member_that_has_fallen_behind_retention_is_told_and_counts_it() {
 #[tokio::test]
 async fn a_position_that_cannot_be_told_is_told_later_and_a_lost_answer_is_no_reset() {
     let mut stream = Stream::new(1).await;
-    let group = stream.broadcast(Place::Earliest).await;
+    let group = stream.broadcast(OffsetSpec::Earliest).await;
     stream.enqueue(0..10).await;
     let proxy = FaultProxy::start(stream.db.url()).await;
     let options = WorkerOptions::new(proxy.url(stream.db.url()), "conformance");
@@ -111,7 +111,7 @@ async fn a_position_that_cannot_be_told_is_told_later_and_a_lost_answer_is_no_re
 #[tokio::test]
 async fn a_member_goes_back_with_a_server_that_has_lost_what_it_had_told_and_read() {
     let mut stream = Stream::new(1).await;
-    let group = stream.broadcast(Place::Earliest).await;
+    let group = stream.broadcast(OffsetSpec::Earliest).await;
     stream.enqueue(0..10).await;
     let workers = [stream.worker().await, stream.worker().await];
     let members = [super::member(&group, None), super::member(&group, Some("a"))];

@@ -11,7 +11,7 @@ use rowmq_core::store::topic::existing;
 use rowmq_test::{Console as Program, TestQueue, until};
 
 /// A queue, and a console for it, under an account with the grants of its file.
-pub(crate) struct Place {
+pub(crate) struct Fixture {
     pub(crate) queue: TestQueue,
     pub(crate) console: Console,
     _folder: tempfile::TempDir,
@@ -20,7 +20,7 @@ pub(crate) struct Place {
 /// The password of the users, each of whom has the name of their role.
 pub(crate) const PASSWORD: &str = "correct horse";
 
-impl Place {
+impl Fixture {
     /// Creates it with a user of each role.
     pub(crate) async fn new() -> Self {
         Self::with(&[]).await

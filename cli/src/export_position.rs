@@ -6,14 +6,14 @@ use std::str::FromStr;
 use chrono::DateTime;
 use rowmq_core::Priority;
 use rowmq_core::model::RowId;
-use rowmq_core::store::scheduled::ScheduledPlace;
+use rowmq_core::store::scheduled::ScheduledPosition;
 use serde::{Serialize, Serializer};
 
 /// The position of an export at a message. The message's own line holds it, so that a whole line in
 /// the file has both the message and where to continue. A second file with the position could be
 /// behind the first one or ahead of it after a crash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct ExportPosition {
     /// The last row that the export takes.
     pub(crate) last: RowId,
     /// Where the message was.
@@ -23,15 +23,15 @@ pub(crate) struct Place {
 /// Where a message was when it was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum At {
-    Scheduled(ScheduledPlace),
+    Scheduled(ScheduledPosition),
     /// Its priority, which also marks a suspect, and its row.
     Ready(Priority, RowId),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ExportPosition {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.at {
-            At::Scheduled(ScheduledPlace { due_at, row }) => {
+            At::Scheduled(ScheduledPosition { due_at, row }) => {
                 write!(out, "{}/{}/{row}", self.last, due_at.format("%FT%T%.6fZ"))
             }
             At::Ready(priority, row) => write!(out, "{}/{}/{row}", self.last, priority.stored()),
@@ -39,7 +39,7 @@ impl fmt::Display for Place {
     }
 }
 
-impl FromStr for Place {
+impl FromStr for ExportPosition {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -55,16 +55,16 @@ impl FromStr for Place {
                 }
                 Err(_) => {
                     let due_at = DateTime::parse_from_rfc3339(within).ok()?.to_utc();
-                    At::Scheduled(ScheduledPlace { due_at, row })
+                    At::Scheduled(ScheduledPosition { due_at, row })
                 }
             };
             parts.next().is_none().then_some(Self { last, at })
         };
-        parse().ok_or_else(|| format!("'{text}' is no place of an export"))
+        parse().ok_or_else(|| format!("'{text}' is no position of an export"))
     }
 }
 
-impl Serialize for Place {
+impl Serialize for ExportPosition {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
@@ -75,14 +75,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_text_and_back() {
+    fn a_position_is_text_and_back() {
         for text in
             ["900/5/123", "900/105/123", "18446744073709551615/2026-12-24T18:00:00.000001Z/1"]
         {
-            assert_eq!(text.parse::<Place>().map(|place| place.to_string()), Ok(text.to_owned()));
+            assert_eq!(
+                text.parse::<ExportPosition>().map(|place| place.to_string()),
+                Ok(text.to_owned())
+            );
         }
         for wrong in ["", "1/2", "1/2/3/4", "1/10/3", "1/110/3", "1/soon/3", "a/5/3", "1/5/-3"] {
-            assert!(wrong.parse::<Place>().is_err(), "{wrong}");
+            assert!(wrong.parse::<ExportPosition>().is_err(), "{wrong}");
         }
     }
 }

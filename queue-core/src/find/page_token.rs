@@ -7,25 +7,25 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use crate::model::{MsgId, Offset, PartitionNo, Position, RowId};
-use crate::store::find::TablePlace;
+use crate::store::find::TablePosition;
 use crate::store::inspect::MessageTable;
 use crate::store::moment::micros;
 
-/// The place where an answer ended. Its text form can be passed back later.
+/// Where an answer ended. The next call takes its text form and continues there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "json-schema", schemars(rename = "SearchPlace", with = "String"))]
+#[cfg_attr(feature = "json-schema", schemars(with = "String"))]
 #[serde(into = "String")]
-pub enum Place {
+pub enum PageToken {
     /// Behind this entry of the lookup.
     Lookup(DateTime<Utc>, MsgId),
     /// Behind these rows, in the tables that have more.
-    Tables(Vec<TablePlace>),
+    Tables(Vec<TablePosition>),
     /// Before these offsets of a log's partitions.
     Log(Vec<Position>),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for PageToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Lookup(at, id) => write!(f, "lookup.{}.{}", micros(*at), id.0.simple()),
@@ -47,13 +47,13 @@ impl fmt::Display for Place {
     }
 }
 
-impl From<Place> for String {
-    fn from(place: Place) -> Self {
-        place.to_string()
+impl From<PageToken> for String {
+    fn from(token: PageToken) -> Self {
+        token.to_string()
     }
 }
 
-impl FromStr for Place {
+impl FromStr for PageToken {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -77,14 +77,14 @@ impl FromStr for Place {
                 let table = MessageTable::ALL.into_iter().find(|table| table.word() == word)?;
                 let at = parts.next()?.parse().ok()?;
                 let row = RowId(parts.next()?.parse().ok()?);
-                parts.next().is_none().then_some(TablePlace { table, at, row })
+                parts.next().is_none().then_some(TablePosition { table, at, row })
             };
-            // Each place is searched, so no table is named twice.
-            let places = text.split(',').map(place).collect::<Option<Vec<TablePlace>>>()?;
+            // Each position is searched, so no table is named twice.
+            let places = text.split(',').map(place).collect::<Option<Vec<TablePosition>>>()?;
             let tables: HashSet<&str> = places.iter().map(|place| place.table.word()).collect();
             (tables.len() == places.len()).then_some(Self::Tables(places))
         };
-        let wrong = "a place is what the answer before said: `next` of --json";
+        let wrong = "a page token is what the answer before returned: `next` of --json";
         read().ok_or_else(|| wrong.to_owned())
     }
 }
@@ -94,14 +94,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_read_as_it_was_written() {
+    fn a_page_token_is_read_as_it_was_written() {
         let at = DateTime::from_timestamp_micros(1_700_000_000_123_456).unwrap();
-        let place = |table, at, row| TablePlace { table, at, row: RowId(row) };
+        let place = |table, at, row| TablePosition { table, at, row: RowId(row) };
         for one in [
-            Place::Lookup(at, MsgId::new()),
-            Place::Tables(vec![place(MessageTable::Ready, 105, 7)]),
-            Place::Tables(MessageTable::ALL.map(|table| place(table, 0, u64::MAX)).to_vec()),
-            Place::Log(vec![Position { partition: PartitionNo(1), offset: Offset(7) }; 2]),
+            PageToken::Lookup(at, MsgId::new()),
+            PageToken::Tables(vec![place(MessageTable::Ready, 105, 7)]),
+            PageToken::Tables(MessageTable::ALL.map(|table| place(table, 0, u64::MAX)).to_vec()),
+            PageToken::Log(vec![Position { partition: PartitionNo(1), offset: Offset(7) }; 2]),
         ] {
             assert_eq!(one.to_string().parse(), Ok(one));
         }
@@ -118,7 +118,7 @@ mod tests {
             "hot.1.2",
             "dead.a.1",
         ] {
-            assert!(wrong.parse::<Place>().is_err(), "{wrong}");
+            assert!(wrong.parse::<PageToken>().is_err(), "{wrong}");
         }
     }
 }

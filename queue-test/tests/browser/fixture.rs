@@ -13,13 +13,13 @@ const PASSWORD: &str = "correct horse";
 const HANDLER: &str = "read -r body; case $body in slow) sleep 600 ;; esac";
 
 /// A queue, and a console that shows it, with the administrator `ada`.
-pub(crate) struct Place {
+pub(crate) struct Fixture {
     pub(crate) queue: TestQueue,
     pub(crate) console: Console,
     _folder: tempfile::TempDir,
 }
 
-impl Place {
+impl Fixture {
     pub(crate) async fn new() -> Self {
         let queue = TestQueue::new().await;
         let url = queue.database().account_of(Account::Console).await;

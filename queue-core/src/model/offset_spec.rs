@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{Error, Offset, Result};
 
-/// The place in its stream where a group continues: `earliest`, `latest`, an offset or a time.
+/// Where in its stream a group begins or continues: `earliest`, `latest`, an offset or a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 #[serde(try_from = "String", into = "String")]
-pub enum Place {
+pub enum OffsetSpec {
     /// At the oldest message still kept.
     Earliest,
     /// Behind the newest message that has an offset.
@@ -21,7 +21,7 @@ pub enum Place {
     Time(DateTime<Utc>),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for OffsetSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Earliest => f.write_str("earliest"),
@@ -32,7 +32,7 @@ impl fmt::Display for Place {
     }
 }
 
-impl FromStr for Place {
+impl FromStr for OffsetSpec {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
@@ -42,13 +42,13 @@ impl FromStr for Place {
             _ => match (text.parse(), DateTime::parse_from_rfc3339(text)) {
                 (Ok(offset), _) => Ok(Self::Offset(Offset(offset))),
                 (_, Ok(time)) => Ok(Self::Time(time.to_utc())),
-                _ => Err(Error::InvalidPlace { text: text.to_owned() }),
+                _ => Err(Error::InvalidOffsetSpec { text: text.to_owned() }),
             },
         }
     }
 }
 
-impl TryFrom<String> for Place {
+impl TryFrom<String> for OffsetSpec {
     type Error = Error;
 
     fn try_from(text: String) -> Result<Self> {
@@ -56,9 +56,9 @@ impl TryFrom<String> for Place {
     }
 }
 
-impl From<Place> for String {
-    fn from(place: Place) -> Self {
-        place.to_string()
+impl From<OffsetSpec> for String {
+    fn from(spec: OffsetSpec) -> Self {
+        spec.to_string()
     }
 }
 
@@ -67,14 +67,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_a_word_an_offset_or_a_time_and_reads_as_it_is_written() {
+    fn an_offset_spec_is_a_word_an_offset_or_a_time_and_reads_as_it_is_written() {
         for text in ["earliest", "latest", "17", "2026-12-24T18:00:00.000123Z"] {
-            let place: Place = text.parse().expect("a place");
-            assert_eq!(place.to_string(), text);
+            let spec: OffsetSpec = text.parse().expect("an offset spec");
+            assert_eq!(spec.to_string(), text);
         }
-        assert!(matches!("2026-12-24T18:00:00+01:00".parse(), Ok(Place::Time(_))));
+        assert!(matches!("2026-12-24T18:00:00+01:00".parse(), Ok(OffsetSpec::Time(_))));
         for wrong in ["", "-1", "first", "2026-12-24"] {
-            assert!(wrong.parse::<Place>().is_err(), "{wrong}");
+            assert!(wrong.parse::<OffsetSpec>().is_err(), "{wrong}");
         }
     }
 }
