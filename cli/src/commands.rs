@@ -4,6 +4,7 @@ mod access;
 mod audit;
 mod bench;
 mod cancel;
+mod cron;
 mod dead;
 mod doctor;
 mod drain;
@@ -18,7 +19,6 @@ mod migrate;
 mod peek;
 mod purge;
 mod relocate;
-mod schedule;
 mod scheduled;
 mod stats;
 mod tail;
@@ -57,7 +57,7 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Dead(dead::Dead),
     #[command(subcommand)]
-    Schedule(schedule::Schedule),
+    Cron(cron::Cron),
     #[command(subcommand)]
     Scheduled(scheduled::Scheduled),
     Workers(workers::Workers),
@@ -89,7 +89,7 @@ impl Command {
             Self::Move(command) => command.run(invocation).await?,
             Self::Purge(command) => command.run(invocation).await?,
             Self::Dead(command) => command.run(invocation).await?,
-            Self::Schedule(command) => command.run(invocation).await?,
+            Self::Cron(command) => command.run(invocation).await?,
             Self::Scheduled(command) => command.run(invocation).await?,
             Self::Workers(command) => command.run(invocation).await?,
             Self::Stats(command) => command.run(invocation).await?,

@@ -18,6 +18,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use rowmq_service::args::ServerArgs;
+use rowmq_service::command_group::CommandGroup;
 
 use crate::commands::Command;
 use crate::invocation::Invocation;
@@ -40,6 +41,24 @@ pub struct Arguments {
     command: Command,
 }
 
+/// The commands in groups, as `rowmq --help` lists them.
+pub const GROUPS: [CommandGroup; 5] = [
+    CommandGroup {
+        heading: "Set up",
+        commands: &["migrate", "doctor", "grants", "bench", "completions"],
+    },
+    CommandGroup { heading: "Topics", commands: &["topic", "group", "cron", "access"] },
+    CommandGroup {
+        heading: "Messages",
+        commands: &["enqueue", "peek", "tail", "find", "trace", "cancel", "scheduled", "dead"],
+    },
+    CommandGroup {
+        heading: "Many messages",
+        commands: &["drain", "move", "purge", "export", "import"],
+    },
+    CommandGroup { heading: "Watch", commands: &["stats", "top", "workers", "janitor", "audit"] },
+];
+
 /// Runs one command.
 ///
 /// # Errors
@@ -58,4 +77,25 @@ fn reader_is_gone(error: &anyhow::Error) -> bool {
     error
         .downcast_ref::<std::io::Error>()
         .is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn every_command_is_in_one_group_of_the_help() {
+        let program = Arguments::command();
+        let mut commands: BTreeSet<_> =
+            program.get_subcommands().map(clap::Command::get_name).collect();
+        // Every program has it.
+        commands.insert("completions");
+        let listed: Vec<_> = GROUPS.iter().flat_map(|group| group.commands).copied().collect();
+        assert_eq!(listed.len(), commands.len(), "{listed:?}");
+        assert_eq!(listed.into_iter().collect::<BTreeSet<_>>(), commands);
+    }
 }

@@ -5,6 +5,6 @@ use std::process::ExitCode;
 use rowmq_service::{args, process};
 
 fn main() -> ExitCode {
-    let arguments: rowmq_cli::Arguments = args::parse();
+    let arguments: rowmq_cli::Arguments = args::parse_in_groups(&rowmq_cli::GROUPS);
     process::run(|| rowmq_cli::run(arguments))
 }

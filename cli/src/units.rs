@@ -1,7 +1,7 @@
 //! Sizes and times as users write and read them.
 
+use std::fmt::Display;
 use std::num::NonZeroU64;
-use std::str::FromStr;
 use std::time::Duration;
 
 /// The units, largest first.
@@ -47,21 +47,20 @@ pub(crate) fn about(bytes: u64) -> String {
     )
 }
 
-/// A time that may also be `none`.
+/// A value that can be switched off: `none` or `off`, whichever the user tries first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct MaybeTime(pub(crate) Option<Duration>);
+pub(crate) struct Maybe<T>(pub(crate) Option<T>);
 
-impl FromStr for MaybeTime {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "none" => Ok(Self(None)),
-            _ => match parse_time(text) {
-                Ok(time) => Ok(Self(Some(time))),
-                Err(what) => Err(format!("{what}; or `none`")),
-            },
-        }
+/// Returns the parser of a value that can be switched off.
+pub(crate) fn maybe<T, E: Display>(
+    parse: impl Fn(&str) -> Result<T, E> + Clone,
+) -> impl Fn(&str) -> Result<Maybe<T>, String> + Clone {
+    move |text| match text {
+        "none" | "off" => Ok(Maybe(None)),
+        _ => match parse(text) {
+            Ok(value) => Ok(Maybe(Some(value))),
+            Err(what) => Err(format!("{}; or `none`", what.to_string().trim_end_matches('.'))),
+        },
     }
 }
 
@@ -133,12 +132,14 @@ mod tests {
     }
 
     #[test]
-    fn a_time_may_be_none_only_where_that_means_something() {
-        assert_eq!("none".parse(), Ok(MaybeTime(None)));
-        assert_eq!("90s".parse(), Ok(MaybeTime(Some(Duration::from_secs(90)))));
+    fn what_can_be_switched_off_is_off_by_either_word() {
+        let time = maybe(parse_time);
+        assert_eq!(time("none"), Ok(Maybe(None)));
+        assert_eq!(time("off"), Ok(Maybe(None)));
+        assert_eq!(time("90s"), Ok(Maybe(Some(Duration::from_secs(90)))));
+        assert!(time("5").is_err_and(|what| what.ends_with("; or `none`")));
         assert!(parse_time("none").is_err());
         assert!(parse_time("0s").is_err());
-        assert!(parse_time("5").is_err());
     }
 
     #[test]

@@ -84,10 +84,8 @@ impl Outlet {
             None => {
                 let sent = self.lanes.send(self.lanes.seat().await, batch).await;
                 let outcome = sent.outcome.map(Destinations::Enqueued);
-                BatchResult {
-                    outcome: outcome.map_err(|unsent| unsent.error),
-                    messages: sent.messages,
-                }
+                let outcome = outcome.map_err(|unsent| unsent.error);
+                BatchResult { outcome, messages: sent.messages }
             }
         }
     }
@@ -120,10 +118,8 @@ impl Journal {
     async fn send(&self, lanes: &Lanes, mut batch: Batch, unit: Unit) -> BatchResult {
         // A message that no server accepts must be found before its sender stops waiting for it.
         if let Err(error) = batch.messages.iter().try_for_each(NewMessage::check) {
-            return BatchResult {
-                outcome: Err(SendError::Refused(error)),
-                messages: batch.messages,
-            };
+            let outcome = Err(SendError::Refused(error));
+            return BatchResult { outcome, messages: batch.messages };
         }
         let _under_way = self.under_way.read().await;
         let mut doubt = None;

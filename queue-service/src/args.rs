@@ -9,6 +9,7 @@ use clap::error::ErrorKind;
 use rowmq_core::connection::{ServerUrl, Tls};
 use tracing_subscriber::EnvFilter;
 
+use crate::command_group::{CommandGroup, in_groups};
 use crate::config::{File, Setting};
 use crate::endpoint::address;
 use crate::location::{self, Located, from_file, written};
@@ -20,7 +21,13 @@ use crate::paperwork;
 /// process that was only asked for completions or manual pages writes them and exits.
 #[must_use]
 pub fn parse<T: Parser>() -> T {
-    let mut command = paperwork::command_line::<T>();
+    parse_in_groups(&[])
+}
+
+/// As [`parse`]; `--help` lists the program's commands in these groups.
+#[must_use]
+pub fn parse_in_groups<T: Parser>(groups: &[CommandGroup]) -> T {
+    let mut command = in_groups(paperwork::command_line::<T>(), groups);
     let parsed = command.try_get_matches_from_mut(std::env::args_os()).and_then(|matches| {
         paperwork::answer(paperwork::command_line::<T>(), &matches);
         T::from_arg_matches(&matches).map_err(|error| error.format(&mut command))

@@ -5,6 +5,8 @@
 #[cfg(feature = "command")]
 pub mod args;
 #[cfg(feature = "command")]
+pub mod command_group;
+#[cfg(feature = "command")]
 pub mod config;
 #[cfg(feature = "endpoint")]
 pub mod endpoint;

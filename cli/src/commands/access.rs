@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::author::change;
 use crate::invocation::Invocation;
 
-/// Show or set what may be done with all topics at once, for maintenance and migrations.
+/// Show or set what may be done with all topics at once.
 ///
 /// It applies together with each topic's own rule: the stricter of the two counts.
 #[derive(Debug, clap::Args)]

@@ -6,7 +6,7 @@ use rowmq_core::store::audit;
 use crate::invocation::Invocation;
 use crate::output::Row;
 
-/// Show who has changed what by hand, the newest first.
+/// Show what people changed by hand, the newest first.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Audit {
     /// Those before the entry of this number.

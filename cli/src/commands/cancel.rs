@@ -27,7 +27,7 @@ const LOCKED: Duration = Duration::from_secs(5);
 #[derive(Debug, clap::Args)]
 pub(crate) struct Cancel {
     topic: TopicName,
-    /// Its message id.
+    /// The message id.
     id: MsgId,
     /// How long its handler has to stop; 0s: its claim is taken away at once.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = units::parse_wait)]
@@ -83,7 +83,7 @@ impl Cancel {
                     state.word()
                 ),
                 Attempt::Unknown => bail!(
-                    "There is no message {id} in '{name}', or none any more: it may have been handled; `rowmq find {name} --id {id}` searches for it."
+                    "There is no message {id} in '{name}', or none any more: it may have been handled; `rowmq find {name} {id}` searches for it."
                 ),
             }
         }

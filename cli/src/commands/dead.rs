@@ -16,7 +16,7 @@ use crate::invocation::Invocation;
 
 pub(super) use self::show::HISTORY;
 
-/// Look at dead letters, redrive them, delete them.
+/// List, show, redrive and purge dead letters.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Dead {
     List(list::List),

@@ -6,7 +6,7 @@ use rowmq_core::doctor::{self, Check, Verdict};
 use crate::invocation::Invocation;
 use crate::output::Row;
 
-/// Check that the server gives the guarantees the queue stands on.
+/// Check that this server meets the requirements.
 ///
 /// Exit code 1 if a check fails; warnings say what to know.
 #[derive(Debug, clap::Args)]

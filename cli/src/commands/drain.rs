@@ -17,7 +17,7 @@ use crate::units;
 /// How often the command looks.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Wait until a topic has nothing to do: nothing ready, nothing claimed, nothing due.
+/// Wait until a topic has nothing ready, claimed or due.
 ///
 /// It changes nothing. If producers would fill the topic again, close it first, with `rowmq topic
 /// access TOPIC read-only`. Exit code 1 if it is not drained.

@@ -20,7 +20,7 @@ use crate::invocation::Invocation;
 use crate::packet;
 use crate::units::{parse_header, parse_time, size};
 
-/// Enqueue one message and print its message id, or that of the existing message.
+/// Enqueue one message and print its id, or that of the existing message.
 #[derive(Debug, clap::Args)]
 #[command(group(ArgGroup::new("content").required(true).args(["body", "file"])))]
 pub(crate) struct Enqueue {

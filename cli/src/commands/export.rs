@@ -20,7 +20,7 @@ use crate::record::Record;
 /// How many messages one statement reads.
 const PAGE: u32 = 200;
 
-/// Write the messages of a topic, delayed, ready and claimed, as lines of JSON; changes nothing.
+/// Write the messages of a topic (delayed, ready, claimed) as lines of JSON.
 ///
 /// `rowmq import FILE` takes them in again, with their ids. Messages enqueued during the export are
 /// left out, and messages that change their place during it, as by a retry, may be missing.

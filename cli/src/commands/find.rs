@@ -23,12 +23,11 @@ use crate::units::parse_time;
 /// A topic that is searchable (`rowmq topic set NAME --searchable on`) answers from a lookup,
 /// however much it holds; any other topic by message id, or else from a bounded number of rows.
 /// What was searched is said below what was found. The log of a stream is searched from the newest
-/// message back, with --id around the time in that id.
+/// message back, with a message id around the time in that id.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Find {
     topic: TopicName,
-    /// The message with this id.
-    #[arg(long, value_name = "MESSAGE ID")]
+    /// The message id.
     id: Option<MsgId>,
     /// Those with this business id.
     #[arg(long)]

@@ -3,7 +3,7 @@ use std::io::{Write, stdout};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use rowmq_core::account::{Account, AccountName};
 
-/// Print what an account of the queue has to be granted, as SQL for the queue's database.
+/// Print the grants that an account of the queue needs, as SQL.
 ///
 /// Nothing is changed: run it as an account that may grant, after `rowmq migrate`:
 /// `rowmq grants consumer --user shop_worker@10.0.0.% | mysql shop`.

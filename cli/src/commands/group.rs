@@ -1,6 +1,8 @@
 mod blocked;
 mod create;
+mod delete;
 mod filter;
+mod flow;
 mod forget_member;
 pub(super) mod list;
 mod members;
@@ -16,7 +18,7 @@ use rowmq_core::{Error, Topic, TopicName};
 use super::topic::find;
 use crate::invocation::Invocation;
 
-/// Create the groups of streams, see their progress, and move them.
+/// Create, watch, move, pause and delete the groups of streams.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Group {
     Create(Box<create::Create>),
@@ -28,6 +30,9 @@ pub(crate) enum Group {
     Reset(reset::Reset),
     Replay(replay::Replay),
     ForgetMember(forget_member::ForgetMember),
+    Pause(flow::Pause),
+    Resume(flow::Resume),
+    Delete(delete::Delete),
 }
 
 impl Group {
@@ -42,8 +47,20 @@ impl Group {
             Self::Reset(command) => command.run(invocation).await,
             Self::Replay(command) => command.run(invocation).await,
             Self::ForgetMember(command) => command.run(invocation).await,
+            Self::Pause(command) => command.run(invocation).await,
+            Self::Resume(command) => command.run(invocation).await,
+            Self::Delete(command) => command.run(invocation).await,
         }
     }
+}
+
+/// Refuses a topic that is no group.
+async fn check_is_group(invocation: &Invocation, name: &TopicName) -> anyhow::Result<()> {
+    let topic = find(&mut invocation.session().await?, name).await?;
+    if topic.of_stream().is_none() {
+        return Err(Error::NoGroup { topic: topic.name }.into());
+    }
+    Ok(())
 }
 
 /// Finds a group and its own topic. A broadcast group is refused for the reason `unless_broadcast`.

@@ -17,7 +17,7 @@ use crate::invocation::Invocation;
 use crate::progress::Bar;
 use crate::units::parse_time;
 
-/// Store the messages of a file that `rowmq export` has written, each exactly once.
+/// Store the messages of an export, each exactly once.
 ///
 /// Or of any file that `rowmq-producer send --ndjson` reads. After an interruption at any point,
 /// the same command continues: the server records the progress in the transaction of each batch,

@@ -6,7 +6,7 @@ use crate::invocation::Invocation;
 use crate::output::Row;
 use crate::units;
 
-/// Show what each duty of the janitor did last, and who performed it.
+/// Show what each duty of the janitor did last.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Janitor {}
 

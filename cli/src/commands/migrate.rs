@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::invocation::Invocation;
 
-/// Bring the queue's tables up to date, in the database of the URL.
+/// Create the queue's tables, or bring them up to date.
 ///
 /// Adds only; it never drops or rewrites existing data. It waits at most 5 s for a table's lock,
 /// then says so and gives up, which is safe.

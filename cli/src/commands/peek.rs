@@ -8,7 +8,7 @@ use crate::body::Body;
 use crate::invocation::Invocation;
 use crate::output::Row;
 
-/// Look at a topic's first messages, in order of handling; changes nothing.
+/// Show a topic's first messages, in order of handling; claims nothing.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Peek {
     topic: TopicName,

@@ -1,20 +1,18 @@
-mod cancel;
 mod list;
 mod reschedule;
 
 use anyhow::bail;
 use clap::Subcommand;
+use rowmq_core::Moment;
 use rowmq_core::connection::{Link, Session};
 use rowmq_core::store::topic::server_time;
-use rowmq_core::{Moment, MsgId, TopicName};
 
 use crate::invocation::Invocation;
 
-/// Look at messages whose time has not come, cancel them, or reschedule them.
+/// List and reschedule messages that wait for their time: delayed ones and retries.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Scheduled {
     List(list::List),
-    Cancel(cancel::Cancel),
     Reschedule(reschedule::Reschedule),
 }
 
@@ -22,7 +20,6 @@ impl Scheduled {
     pub(crate) async fn run(self, invocation: &Invocation) -> anyhow::Result<()> {
         match self {
             Self::List(command) => command.run(invocation).await,
-            Self::Cancel(command) => command.run(invocation).await,
             Self::Reschedule(command) => command.run(invocation).await,
         }
     }
@@ -46,10 +43,4 @@ pub(super) async fn refuse_past(
         );
     }
     Ok(())
-}
-
-fn waits_no_more(topic: &TopicName, id: MsgId) -> String {
-    format!(
-        "The message {id} does not wait in '{topic}': it is ready, being handled or done, or there never was one; `rowmq scheduled list {topic}` shows those that wait"
-    )
 }

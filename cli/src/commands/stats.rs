@@ -12,7 +12,7 @@ use crate::invocation::Invocation;
 use crate::output::Row;
 use crate::units;
 
-/// Show how much the topics hold, and since when.
+/// Show how much each topic holds, and how old it is.
 ///
 /// Counts stop at 10000, so that asking costs a busy server nothing. BYTES are those of bodies and
 /// headers, estimated from a few of them: of what is unsettled, and of a stream's log. LOG is what

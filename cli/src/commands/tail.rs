@@ -18,7 +18,7 @@ use crate::units;
 /// How many messages one statement reads.
 const PAGE: u32 = 200;
 
-/// Follow the messages that come into a topic, as lines of JSON; claims nothing.
+/// Follow what comes into a topic, as lines of JSON; claims nothing.
 ///
 /// Of a stream, every message is shown. Of a queue, a message that is claimed and handled between
 /// two looks is missed, and so is one that commits after a later one.

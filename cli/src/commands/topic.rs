@@ -1,6 +1,6 @@
-mod delete;
+pub(crate) mod delete;
 pub(crate) mod settings;
-mod state;
+pub(crate) mod state;
 
 use anyhow::bail;
 use clap::{Subcommand, ValueEnum};
@@ -112,6 +112,11 @@ pub(crate) fn access_words(topic: &rowmq_core::Topic) -> String {
     } else {
         format!("{access} (itself {}){full}", topic.access)
     }
+}
+
+/// What a sentence calls it.
+fn noun(topic: &rowmq_core::Topic) -> &'static str {
+    if topic.of_stream().is_some() { "group" } else { "topic" }
 }
 
 fn kind_word(kind: TopicKind) -> &'static str {

@@ -17,13 +17,13 @@ use crate::output::Row;
 /// `rowmq topic set TOPIC --trace 1%` sets which messages of a topic are traced; a trace is kept
 /// for 7 days. For any other message, this shows where it is, and its failed runs.
 #[derive(Debug, clap::Args)]
+#[command(allow_missing_positional = true)]
 pub(crate) struct Trace {
-    /// The message id.
-    id: MsgId,
     /// Its topic, or its stream. Without it, only a message that leaves a trace, or that is
     /// scheduled, dead or kept, is found.
-    #[arg(long)]
     topic: Option<TopicName>,
+    /// The message id.
+    id: MsgId,
 }
 
 /// A line of the table: an event, or a state of the message.
@@ -139,7 +139,7 @@ impl Trace {
         let parts: Vec<_> = story.groups.iter().map(OfGroup).collect();
         output.more_rows(&PARTS, &parts)?;
         output.more_rows(&super::dead::HISTORY, &history(&story))?;
-        for sentence in sentences(&story) {
+        for sentence in sentences(&story, self.id) {
             output.report(&story, &sentence)?;
         }
         Ok(())
@@ -227,13 +227,12 @@ fn milliseconds(took: Duration) -> String {
 }
 
 /// What is not recorded, and what to do about it.
-fn sentences(story: &Story) -> Vec<String> {
+fn sentences(story: &Story, id: MsgId) -> Vec<String> {
     let mut sentences = Vec::new();
     match &story.topic {
-        None => sentences.push(
-            "No topic is known of it: name one with --topic to look among its ready messages, or in its log."
-                .to_owned(),
-        ),
+        None => sentences.push(format!(
+            "Its topic is not known: `rowmq trace TOPIC {id}` also looks among the ready messages of a topic, and in the log of a stream."
+        )),
         Some(topic) if story.sampling == Sampling::OFF => sentences.push(format!(
             "Who enqueued it and its deliveries are not recorded: '{topic}' leaves no traces. `rowmq topic set {topic} --trace all` (or 1%) records those of messages from then on."
         )),

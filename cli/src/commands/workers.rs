@@ -7,7 +7,7 @@ use crate::invocation::Invocation;
 use crate::output::Row;
 use crate::units;
 
-/// Show the workers: who they are, what they hold, and why they count as alive.
+/// Show the workers, what they hold, and why they count as alive.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Workers {
     /// Show those that have ended too: the newest 200.

@@ -95,7 +95,7 @@ async fn every_change_of_topics_and_messages_leaves_its_entry() {
                 1,
                 &format!("{later}, due 2h"),
             ),
-            (&format!("scheduled cancel mail {later}"), "cancel", "mail", 1, later),
+            (&format!("cancel mail {later}"), "cancel", "mail", 1, later),
             (&format!("cancel mail {again}"), "cancel", "mail", 1, again),
             (&format!("cancel mail {ready}"), "cancel", "mail", 1, ready),
             ("move mail other --yes", "move", "mail", 600, "to other"),
@@ -149,15 +149,15 @@ async fn every_change_of_schedules_streams_and_groups_leaves_its_entry() {
         &[
             ("topic create mail", "create-topic", "mail", 0, "queue"),
             (
-                "schedule set nightly mail --cron @daily --time-zone Europe/Berlin",
+                "cron set nightly mail --cron @daily --time-zone Europe/Berlin",
                 "set-schedule",
                 "nightly",
                 0,
                 "@daily Europe/Berlin, to mail",
             ),
-            ("schedule pause nightly", "pause-schedule", "nightly", 0, ""),
-            ("schedule resume nightly", "resume-schedule", "nightly", 0, ""),
-            ("schedule delete nightly", "delete-schedule", "nightly", 0, ""),
+            ("cron pause nightly", "pause-schedule", "nightly", 0, ""),
+            ("cron resume nightly", "resume-schedule", "nightly", 0, ""),
+            ("cron delete nightly", "delete-schedule", "nightly", 0, ""),
             (
                 "topic create orders --kind stream --partitions 2",
                 "create-topic",
@@ -228,11 +228,10 @@ async fn what_is_refused_leaves_no_entry() {
         "dead redrive closed --all",
         "dead purge mail --all",
         &format!("cancel mail {nobody}"),
-        &format!("scheduled cancel mail {nobody}"),
         &format!("scheduled reschedule mail {nobody} --deliver 1h"),
-        "schedule set nightly none --cron @daily",
-        "schedule pause none",
-        "schedule delete none",
+        "cron set nightly none --cron @daily",
+        "cron pause none",
+        "cron delete none",
         "group create orders@bill",
         "group reset orders@bill --to 99 --yes",
         "group reset orders@bill --to latest",
@@ -253,7 +252,7 @@ async fn an_account_that_may_not_write_the_audit_changes_nothing() {
     let own = Rowmq::on(&database);
     own.say(&["topic", "create", "mail"]);
     own.say(&["topic", "create", "other"]);
-    own.say(&["schedule", "set", "nightly", "mail", "--cron", "@daily"]);
+    own.say(&["cron", "set", "nightly", "mail", "--cron", "@daily"]);
     enqueue_one(&database).await;
     bury(&database).await;
     enqueue_one(&database).await;
@@ -264,7 +263,7 @@ async fn an_account_that_may_not_write_the_audit_changes_nothing() {
     let grants: Vec<_> = grants.iter().map(String::as_str).collect();
     let rowmq = Rowmq::at(&database.account(&grants).await);
     let all = || {
-        ["topic list", "stats", "schedule list", "access", "audit", "scheduled list mail"]
+        ["topic list", "stats", "cron list", "access", "audit", "scheduled list mail"]
             .map(|command| own.json(&command.split(' ').collect::<Vec<_>>()))
             .map(|mut told| {
                 // This field changes by itself.
@@ -287,9 +286,8 @@ async fn an_account_that_may_not_write_the_audit_changes_nothing() {
         "purge mail --yes",
         "dead redrive mail --all",
         &format!("cancel mail {}", waiting.trim()),
-        &format!("scheduled cancel mail {}", waiting.trim()),
-        "schedule pause nightly",
-        "schedule set nightly mail --cron @hourly",
+        "cron pause nightly",
+        "cron set nightly mail --cron @hourly",
     ] {
         let arguments: Vec<_> = command.split(' ').collect();
         let sentence = rowmq.refuse(&arguments);

@@ -35,7 +35,7 @@ async fn a_message_is_cancelled_whatever_it_is_doing() {
     assert!(cancel(at_once, "0s").contains("its claim is taken away"));
     let depth = queue.depth("rides").await;
     assert_eq!((depth.unsettled, depth.scheduled), (0, 0));
-    let found = rowmq.json(&["find", "rides", "--id", &claimed.msg_id.to_string()]);
+    let found = rowmq.json(&["find", "rides", &claimed.msg_id.to_string()]);
     let first = &found["found"][0];
     assert_eq!(
         (&first["state"], &first["error"]),

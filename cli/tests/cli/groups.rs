@@ -4,7 +4,7 @@ use rowmq_core::store::stream::inbox;
 use rowmq_core::stream::{Contention, sequence};
 use rowmq_core::worker::{Worker, WorkerOptions};
 use rowmq_core::{NewMessage, TopicName, enqueue_all, store};
-use rowmq_test::TestDatabase;
+use rowmq_test::{TestDatabase, until};
 use serde_json::json;
 
 use crate::audit::newest;
@@ -66,6 +66,37 @@ async fn a_group_is_created_watched_reset_and_replayed() {
     assert_eq!((action.as_str(), target.as_str(), messages), ("replay", "orders@mail", 20));
     assert_eq!(detail, "from 10 to 20");
     worker.stop().await.expect("stopped");
+}
+
+#[tokio::test]
+async fn a_group_is_paused_resumed_and_deleted() {
+    let database = TestDatabase::new().await;
+    let rowmq = Rowmq::on(&database);
+    filled(&database, &rowmq, 10).await;
+    rowmq.say(&["group", "create", "orders@mail"]);
+    for command in ["pause", "resume", "delete"] {
+        let sentence = rowmq.refuse(&["group", command, "orders"]);
+        assert!(sentence.contains("'orders' is no group"), "{command}: {sentence}");
+    }
+    let sentence = rowmq.say(&["group", "pause", "orders@mail"]);
+    assert!(sentence.starts_with("The group 'orders@mail' is write-only"), "{sentence}");
+    let worker = Worker::start(WorkerOptions::new(database.url().clone(), "test")).await;
+    let worker = worker.expect("started");
+    let mail = TopicName::new("orders@mail").expect("a name");
+    let mail = store::topic::existing(&mut database.connect().await, &mail).await;
+    let group = mail.expect("it is there").group().expect("a group");
+    let claimed = async || worker.claim_range(group, 30).await.expect("claimed").deliveries.len();
+    assert_eq!(claimed().await, 0);
+    let sentence = rowmq.say(&["group", "resume", "orders@mail"]);
+    assert!(sentence.starts_with("The group 'orders@mail' is read-write"), "{sentence}");
+    until("the group goes on", async || claimed().await > 0).await;
+    worker.stop().await.expect("stopped");
+
+    let sentence = rowmq.refuse(&["topic", "delete", "orders", "--purge", "--yes"]);
+    assert!(sentence.contains("`rowmq group delete orders@mail`"), "{sentence}");
+    let sentence = rowmq.say(&["group", "delete", "orders@mail"]);
+    assert_eq!(sentence, "The group 'orders@mail' is deleted, and 0 messages with it.\n");
+    rowmq.say(&["topic", "delete", "orders", "--purge", "--yes"]);
 }
 
 /// One worker has claimed 30 messages of the log of `orders@mail`; no worker has any of

@@ -152,6 +152,6 @@ async fn a_compressed_body_is_shown_decoded_and_one_of_an_unknown_codec_as_it_is
     assert_eq!(json[0]["body_bytes"], compressed.body.len());
     assert_eq!(json[1]["body_hex"], "ff00");
     let id = compressed.msg_id.to_string();
-    let found = rowmq.say(&["find", "mail", "--id", &id, "--body"]);
+    let found = rowmq.say(&["find", "mail", &id, "--body"]);
     assert!(found.contains("again and again"), "{found}");
 }

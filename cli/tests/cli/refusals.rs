@@ -97,6 +97,33 @@ fn wrong_values_are_usage_errors_of_one_sentence() {
     }
 }
 
+#[tokio::test]
+async fn what_can_be_switched_off_is_off_by_none_and_by_off() {
+    let database = TestDatabase::new().await;
+    let rowmq = Rowmq::on(&database);
+    let on = ["--max-run-time", "1h", "--max-depth", "9", "--rate", "9/1s", "--trace", "all"];
+    rowmq.say(&[&["topic", "create", "mail"][..], &on].concat());
+    for word in ["none", "off"] {
+        let flags = ["--max-run-time", "--max-depth", "--rate", "--trace", "--dead-letter-topic"];
+        let options: Vec<_> = flags.iter().flat_map(|flag| [*flag, word]).collect();
+        let topic = rowmq.json(&[&["topic", "set", "mail"][..], &options].concat());
+        for name in ["max_run_time_ms", "max_depth", "rate", "dead_letter_topic"] {
+            assert!(topic[name].is_null(), "{word}: {name} of {topic}");
+        }
+        assert_eq!(topic["trace"], "off", "{word}");
+        rowmq.say(&[&["topic", "set", "mail"][..], &on].concat());
+    }
+}
+
+#[test]
+fn the_help_lists_the_commands_in_groups() {
+    let help = Rowmq::at_text("").run(&["--help"]).succeeded();
+    let headings = ["\nSet up:\n", "\nTopics:\n", "\nMessages:\n", "\nWatch:\n", "\nOptions:\n"];
+    let places: Vec<_> = headings.iter().map(|heading| help.find(heading)).collect();
+    assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{help}");
+    assert!(help.contains("  scheduled    List and reschedule") && help.contains("--url-file"));
+}
+
 #[test]
 fn missing_arguments_are_usage_errors() {
     let rowmq = Rowmq::at_text("mysql://u:p@127.0.0.1:1/q");

@@ -39,7 +39,7 @@ async fn a_message_of_a_queue_is_told_from_its_sender_to_its_end() {
     assert_eq!(events, ["enqueued", "claimed", "settled"], "{table}");
     assert!(rows[2].contains(&"dead_letter") && table.contains(" ms "), "{table}");
     assert!(table.contains("dead (handler)") && !table.contains("not recorded"), "{table}");
-    let told = rowmq.json(&["trace", &id, "--topic", "orders"]);
+    let told = rowmq.json(&["trace", "orders", &id]);
     assert_eq!((&told["topic"], &told["sampled"]), (&json!("orders"), &json!(true)));
     let events = told["events"].as_array().expect("events");
     assert_eq!(events.len(), 3);
@@ -58,8 +58,8 @@ async fn without_a_trace_what_is_known_is_shown_and_how_to_know_more() {
     rowmq.say(&["topic", "create", "orders"]);
     let id = sent(&queue, "orders").await.to_string();
     let said = rowmq.say(&["trace", &id]);
-    assert!(said.contains("Nothing is recorded") && said.contains("--topic"), "{said}");
-    let said = rowmq.say(&["trace", &id, "--topic", "orders"]);
+    assert!(said.contains("Nothing is recorded") && said.contains("rowmq trace TOPIC"), "{said}");
+    let said = rowmq.say(&["trace", "orders", &id]);
     assert!(said.contains("ready") && said.contains("topic set orders --trace all"), "{said}");
     assert_eq!(queue.drain_raw("orders", &Never).await.dead, 1);
     let said = rowmq.say(&["trace", &id]);
@@ -70,7 +70,7 @@ async fn without_a_trace_what_is_known_is_shown_and_how_to_know_more() {
     let refused = rowmq.run(&["topic", "set", "orders", "--trace", "often"]).refused(2);
     assert!(refused.contains("1%"), "{refused}");
     rowmq.run(&["trace", "7"]).refused(2);
-    let refused = rowmq.refuse(&["trace", &id, "--topic", "none"]);
+    let refused = rowmq.refuse(&["trace", "none", &id]);
     assert!(refused.contains("There is no topic 'none'"), "{refused}");
 }
 
@@ -92,7 +92,7 @@ async fn a_message_of_a_stream_is_found_in_its_log_and_told_with_each_groups_par
     enqueue(&mut conn, &name, &message).await.expect("enqueued");
     sequence(&mut conn, stream.id, 10, Contention::Wait).await.expect("sequenced");
     let id = message.msg_id.to_string();
-    let found = rowmq.json(&["find", "orders", "--id", &id]);
+    let found = rowmq.json(&["find", "orders", &id]);
     let place = &found["found"][0];
     assert_eq!((&place["state"], &place["offset"]), (&json!("logged"), &json!(0)));
     let at = format!("{}:0", place["partition"]);

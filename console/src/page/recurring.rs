@@ -25,7 +25,7 @@ pub(crate) async fn list(State(console): At, by: SignedIn) -> Page {
     let schedules = read.await?;
     let content = html! {
         @if schedules.is_empty() {
-            (show::nothing("There is no schedule: make one with `rowmq schedule set`."))
+            (show::nothing("There is no schedule: make one with `rowmq cron set`."))
         } @else {
             (show::wide("Schedules", &html! {
                 table {

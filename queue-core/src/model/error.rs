@@ -203,7 +203,7 @@ pub enum Error {
         topic: TopicName,
     },
     /// There is no schedule of this name.
-    #[error("There is no schedule '{schedule}': `rowmq schedule list` shows those there are.")]
+    #[error("There is no schedule '{schedule}': `rowmq cron list` shows those there are.")]
     UnknownSchedule {
         /// The name as given.
         schedule: ScheduleName,

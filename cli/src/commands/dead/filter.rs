@@ -25,8 +25,7 @@ pub(super) struct FilterArgs {
     /// Those whose last error contains this text, letter by letter.
     #[arg(long, value_name = "TEXT")]
     error: Option<String>,
-    /// The message with this id.
-    #[arg(long, value_name = "MESSAGE ID")]
+    /// The message id.
     id: Option<MsgId>,
 }
 

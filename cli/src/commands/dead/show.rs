@@ -13,7 +13,7 @@ use crate::output::Row;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Show {
     topic: TopicName,
-    /// Its message id.
+    /// The message id.
     id: MsgId,
 }
 

@@ -1,7 +1,8 @@
 use std::str::FromStr;
 
-use rowmq_core::Error;
 use rowmq_core::model::{HeaderCondition, HeaderFilter};
+
+use crate::units::{Maybe, maybe};
 
 /// Which messages a group wants, as users write it.
 #[derive(Debug, Clone, clap::Args)]
@@ -10,19 +11,8 @@ pub(super) struct FilterArgs {
     /// (none of them), or type (the header is there). If several are given, all must be met.
     /// Messages that are not wanted count as passed. None: all messages. New groups: none.
     #[arg(long = "filter", value_name = "CONDITION|none")]
-    conditions: Vec<MaybeCondition>,
-}
-
-/// A condition, or `none`.
-#[derive(Debug, Clone)]
-struct MaybeCondition(Option<HeaderCondition>);
-
-impl FromStr for MaybeCondition {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        if text == "none" { Ok(Self(None)) } else { text.parse().map(|it| Self(Some(it))) }
-    }
+    #[arg(value_parser = maybe(HeaderCondition::from_str))]
+    conditions: Vec<Maybe<HeaderCondition>>,
 }
 
 impl FilterArgs {

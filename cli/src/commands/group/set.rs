@@ -1,9 +1,10 @@
+use rowmq_core::TopicName;
 use rowmq_core::model::{Action, TopicSettings};
-use rowmq_core::{Error, TopicName};
 
+use super::check_is_group;
 use super::filter::FilterArgs;
+use crate::commands::topic::change;
 use crate::commands::topic::settings::{self, SettingsArgs};
-use crate::commands::topic::{change, find};
 use crate::invocation::Invocation;
 
 /// Change a group's filter and settings; what is not named stays.
@@ -23,10 +24,7 @@ pub(crate) struct Set {
 
 impl Set {
     pub(crate) async fn run(self, invocation: &Invocation) -> anyhow::Result<()> {
-        let topic = find(&mut invocation.session().await?, &self.name).await?;
-        if topic.of_stream().is_none() {
-            return Err(Error::NoGroup { topic: topic.name }.into());
-        }
+        check_is_group(invocation, &self.name).await?;
         let (filter, settings) = (self.filter, self.settings);
         change(invocation, self.name, Action::SetGroup, |old| {
             let filter = filter.clone().or(old.filter.clone());

@@ -4,7 +4,7 @@ use rowmq_core::model::Action;
 use rowmq_core::{Moment, MsgId, TopicName, reschedule};
 use serde::Serialize;
 
-use super::{refuse_past, waits_no_more};
+use super::refuse_past;
 use crate::author::change;
 use crate::invocation::Invocation;
 
@@ -12,7 +12,7 @@ use crate::invocation::Invocation;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Reschedule {
     topic: TopicName,
-    /// Its message id.
+    /// The message id.
     id: MsgId,
     /// When it becomes ready: a time from now (48h; 0s: at once), or a moment
     /// (2026-12-24T18:00:00Z).
@@ -35,7 +35,9 @@ impl Reschedule {
         let work =
             async |conn: &mut Link| reschedule(conn, topic, *id, *deliver).await.map(usize::from);
         if by.make_counted(&mut session, "reschedule", work).await? == 0 {
-            bail!(waits_no_more(&self.topic, self.id));
+            bail!(
+                "The message {id} does not wait in '{topic}': it is ready, being handled or done, or there never was one; `rowmq scheduled list {topic}` shows those that wait"
+            );
         }
         let sentence = format!("The message {} has its new time.", self.id);
         invocation.output.report(&Rescheduled { msg_id: self.id }, &sentence)

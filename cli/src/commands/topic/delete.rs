@@ -12,7 +12,7 @@ use rowmq_core::topic::deletion::Closed;
 use rowmq_core::{Error, Topic, TopicName, store};
 use serde::Serialize;
 
-use super::find;
+use super::{find, noun};
 use crate::author::change;
 use crate::confirmation::is_confirmed;
 use crate::invocation::Invocation;
@@ -27,7 +27,14 @@ const CHUNK: u32 = 1000;
 /// is up.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Delete {
-    name: TopicName,
+    pub(crate) name: TopicName,
+    #[command(flatten)]
+    pub(crate) content: Content,
+}
+
+/// Whether the messages go too.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Content {
     /// Delete its messages too: waiting, claimed, scheduled, dead and kept ones.
     #[arg(long)]
     purge: bool,
@@ -50,8 +57,8 @@ impl Delete {
         let log = log_of(&mut session, &topic).await?;
         let mut depth = depth(&mut session, &topic).await?;
         depth.unsettled += log.iter().map(|stretch| stretch.hi.0 - stretch.lo.0).sum::<u64>();
-        if self.purge {
-            if !self.yes && !confirmed(&topic, &depth)? {
+        if self.content.purge {
+            if !self.content.yes && !confirmed(&topic, &depth)? {
                 bail!("Nothing was deleted.");
             }
         } else if held(&depth) > 0 {
@@ -68,8 +75,9 @@ impl Delete {
         }
         let purged = deleted?;
         forget_ids_and_keys(&mut session, &topic).await?;
+        let noun = noun(&topic);
         let name = topic.name;
-        let sentence = format!("The topic '{name}' is deleted, and {purged} messages with it.");
+        let sentence = format!("The {noun} '{name}' is deleted, and {purged} messages with it.");
         invocation.output.report(&Deleted { topic: name, purged }, &sentence)
     }
 
@@ -82,7 +90,7 @@ impl Delete {
     ) -> anyhow::Result<usize> {
         let topic = &closed.topic;
         let mut purged = 0;
-        if self.purge {
+        if self.content.purge {
             let some = purge(session, topic, closed.entry, depth).await;
             purged = some.map_err(|error| closed.or_in_use(error))?;
             purged += purge_log(session, topic, closed.entry).await?;
@@ -114,7 +122,7 @@ async fn log_of(session: &mut Session, topic: &Topic) -> anyhow::Result<Vec<Stre
     let groups = async |conn: &mut Link| store::topic::groups_of(conn, topic.id).await;
     if let Some(group) = session.call("list the groups", groups).await?.first() {
         bail!(
-            "The group '{0}' reads the stream '{1}': delete it first with `rowmq topic delete {0}`.",
+            "The group '{0}' reads the stream '{1}': delete it first with `rowmq group delete {0}`.",
             group.name,
             topic.name
         );

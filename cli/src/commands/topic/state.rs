@@ -3,7 +3,7 @@ use rowmq_core::model::{Access as Rule, Action};
 use rowmq_core::topic::change_access;
 use rowmq_core::{Topic, TopicName};
 
-use super::find;
+use super::{find, noun};
 use crate::author;
 use crate::invocation::Invocation;
 
@@ -75,7 +75,8 @@ pub(super) async fn set(
     change_access(session, name, &by, wanted).await
 }
 
-async fn change(
+/// Changes what may be done with a topic or a group, and says what that means.
+pub(crate) async fn change(
     invocation: &Invocation,
     name: &TopicName,
     wanted: impl Fn(Rule) -> Rule,
@@ -87,7 +88,7 @@ async fn change(
 }
 
 fn sentence(topic: &Topic) -> String {
-    let (name, access) = (&topic.name, topic.effective_access);
+    let (noun, name, access) = (noun(topic), &topic.name, topic.effective_access);
     let what = match access {
         Rule::ReadWrite => "messages flow",
         Rule::ReadOnly => "it takes no messages; consumers go on",
@@ -95,9 +96,9 @@ fn sentence(topic: &Topic) -> String {
         Rule::Denied => "it takes no messages, and consumers claim none",
     };
     match topic.access {
-        own if own == access => format!("The topic '{name}' is {own}: {what}."),
+        own if own == access => format!("The {noun} '{name}' is {own}: {what}."),
         own => format!(
-            "The topic '{name}' is {own} itself, but {access} now, by a rule above it: {what}."
+            "The {noun} '{name}' is {own} itself, but {access} now, by a rule above it: {what}."
         ),
     }
 }

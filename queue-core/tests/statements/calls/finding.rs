@@ -3,7 +3,7 @@
 use rowmq_core::model::found::{Filter, StateWord};
 use rowmq_core::model::{DeadCause, Priority};
 use rowmq_core::store::dead::DeadFilter;
-use rowmq_core::store::find::{Bodies, TablePlace};
+use rowmq_core::store::find::{Bodies, TablePosition};
 use rowmq_core::store::inspect::MessageTable;
 use rowmq_core::store::ready::LockedReady;
 use rowmq_core::store::{dead, find, inspect, ready};
@@ -28,7 +28,7 @@ async fn found_messages(conn: &mut Recorder) {
         for rows in row_sets() {
             drop(find::by_rows(conn, table, &rows, Bodies::Read).await);
         }
-        let from = TablePlace { table, at: 0, row: ROW };
+        let from = TablePosition { table, at: 0, row: ROW };
         drop(find::stretch(conn, TOPIC, &[], &Filter::default(), from, LIMIT).await);
         for state in StateWord::ALL {
             drop(find::stretch(conn, TOPIC, &ids, &filter(state), from, LIMIT).await);

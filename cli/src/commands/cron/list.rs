@@ -36,7 +36,7 @@ impl List {
         let mut session = invocation.session().await?;
         let all = async |conn: &mut _| schedule::all(conn).await;
         let schedules = session.call("list the schedules", all).await?;
-        let none = "There is no schedule: make one with `rowmq schedule set`.";
+        let none = "There is no schedule: make one with `rowmq cron set`.";
         invocation.output.rows(&HEADER, &schedules, none)
     }
 }

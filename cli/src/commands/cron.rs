@@ -11,9 +11,9 @@ use serde::Serialize;
 
 use crate::invocation::Invocation;
 
-/// Recurring messages: look at schedules, set and delete them while the queue runs.
+/// Manage schedules: recurring messages by a cron pattern.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Schedule {
+pub(crate) enum Cron {
     Set(set::Set),
     List(list::List),
     Next(next::Next),
@@ -22,7 +22,7 @@ pub(crate) enum Schedule {
     Delete(delete::Delete),
 }
 
-impl Schedule {
+impl Cron {
     pub(crate) async fn run(self, invocation: &Invocation) -> anyhow::Result<()> {
         match self {
             Self::Set(command) => command.run(invocation).await,

@@ -9,23 +9,23 @@ async fn a_schedule_is_set_listed_paused_and_deleted() {
     let queue = TestQueue::new().await;
     queue.topic("reports").await;
     let rowmq = Rowmq::on(queue.database());
-    assert!(rowmq.say(&["schedule", "list"]).contains("There is no schedule"));
-    let set = ["schedule", "set", "nightly", "reports", "--cron", "30 2 * * 1-5"];
+    assert!(rowmq.say(&["cron", "list"]).contains("There is no schedule"));
+    let set = ["cron", "set", "nightly", "reports", "--cron", "30 2 * * 1-5"];
     let zone = ["--time-zone", "Europe/Berlin", "--missed", "skip", "--body", "all"];
     let said = rowmq.say(&[&set[..], &zone].concat());
     assert!(said.contains("The schedule 'nightly' is set") && said.contains("UTC"), "{said}");
-    let table = rowmq.say(&["schedule", "list"]);
+    let table = rowmq.say(&["cron", "list"]);
     let row = cells(&table).remove(0);
     assert_eq!(row[..2], ["nightly", "reports"]);
-    let listed = rowmq.json(&["schedule", "list"]);
+    let listed = rowmq.json(&["cron", "list"]);
     assert_eq!(listed[0]["cron"], "30 2 * * 1-5");
     assert_eq!(listed[0]["time_zone"], "Europe/Berlin");
     assert_eq!((&listed[0]["missed"], &listed[0]["ticks"]), (&"skip".into(), &0.into()));
-    rowmq.say(&["schedule", "pause", "nightly"]);
-    assert!(rowmq.say(&["schedule", "list"]).contains("paused"));
-    rowmq.say(&["schedule", "resume", "nightly"]);
-    rowmq.say(&["schedule", "delete", "nightly"]);
-    let gone = rowmq.refuse(&["schedule", "pause", "nightly"]);
+    rowmq.say(&["cron", "pause", "nightly"]);
+    assert!(rowmq.say(&["cron", "list"]).contains("paused"));
+    rowmq.say(&["cron", "resume", "nightly"]);
+    rowmq.say(&["cron", "delete", "nightly"]);
+    let gone = rowmq.refuse(&["cron", "pause", "nightly"]);
     assert!(gone.contains("There is no schedule 'nightly'"), "{gone}");
 }
 
@@ -34,16 +34,16 @@ async fn a_topics_schedules_go_with_it() {
     let queue = TestQueue::new().await;
     queue.topic("reports").await;
     let rowmq = Rowmq::on(queue.database());
-    rowmq.say(&["schedule", "set", "nightly", "reports", "--cron", "@daily"]);
+    rowmq.say(&["cron", "set", "nightly", "reports", "--cron", "@daily"]);
     rowmq.say(&["topic", "delete", "reports"]);
-    assert_eq!(rowmq.json(&["schedule", "list"]), serde_json::json!([]));
+    assert_eq!(rowmq.json(&["cron", "list"]), serde_json::json!([]));
 }
 
 #[tokio::test]
 async fn a_pattern_can_be_tried_out_without_a_server() {
     let rowmq = Rowmq::at_text("mysql://nobody@127.0.0.1:1/none");
     let ticks = rowmq.json(&[
-        "schedule",
+        "cron",
         "next",
         "30 2 * * *",
         "--time-zone",
@@ -58,7 +58,7 @@ async fn a_pattern_can_be_tried_out_without_a_server() {
     for (pattern, part) in
         [("61 * * * *", "The cron pattern '61 * * * *'"), ("0 0 30 2 *", "no tick")]
     {
-        let said = rowmq.refuse(&["schedule", "next", pattern]);
+        let said = rowmq.refuse(&["cron", "next", pattern]);
         assert!(said.contains(part), "{said}");
     }
 }
