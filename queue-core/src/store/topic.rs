@@ -49,6 +49,12 @@ pub async fn lock(conn: &mut impl Connection, name: &TopicName) -> Result<()> {
     select::<TopicId, _>(conn, "lock the topic", query).await.map(drop)
 }
 
+/// PRIMARY: as [`lock`], by the topic's number.
+pub async fn lock_by_id(conn: &mut impl Connection, id: TopicId) -> Result<()> {
+    let query = queue_topic::table.find(id).select(queue_topic::id).for_update();
+    select::<TopicId, _>(conn, "lock the topic", query).await.map(drop)
+}
+
 /// UNIQUE (name): reads every topic, by name.
 pub async fn all(conn: &mut impl Connection) -> Result<Vec<Topic>> {
     let query = topics().order(queue_topic::name);

@@ -80,6 +80,11 @@ pub(crate) async fn take_member(
             return Ok(Taken::InUse(owner));
         }
     }
+    if rows.is_empty() {
+        // A retention under way does not know the member yet: it ends before the partitions are
+        // read.
+        store::topic::lock_by_id(conn, group.stream).await?;
+    }
     let partitions = partition::of_group(conn, group.id).await?;
     if partitions.is_empty() {
         return Ok(Taken::Gone);

@@ -64,7 +64,10 @@ pub async fn create_group(
 ) -> Result<()> {
     let (stream, _) =
         name.as_group().ok_or_else(|| Error::InvalidName { name: name.as_str().to_owned() })?;
-    let stream = store::topic::existing(conn, &TopicName::new(stream)?).await?;
+    let stream = TopicName::new(stream)?;
+    // A retention under way does not know the group yet: it ends before the partitions are read.
+    store::topic::lock(conn, &stream).await?;
+    let stream = store::topic::existing(conn, &stream).await?;
     if !matches!(stream.kind, TopicKind::Stream { .. }) {
         return Err(Error::NoStream { topic: stream.name });
     }

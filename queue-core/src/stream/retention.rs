@@ -7,7 +7,7 @@ use crate::model::{LONGEST, Offset, PartitionNo, Result, Retention, Topic, Topic
 use crate::store::stream::log::Stretch;
 use crate::store::stream::partition::Partition;
 use crate::store::stream::{cursor, log, member, partition, standing};
-use crate::store::topic::{groups_of, server_time};
+use crate::store::topic::{groups_of, lock_by_id, server_time};
 use crate::stream::group::at_time;
 
 /// Messages of one transaction: it takes some milliseconds, in which no message gets an offset.
@@ -117,11 +117,13 @@ async fn by_size(
 }
 
 /// Removes the first messages that are no longer kept. Runs within the caller's transaction, at
-/// READ COMMITTED. With `if_handled` it locks the groups' cursors and the positions of named
-/// members, so that no session resets or replays in the meantime.
+/// READ COMMITTED. With `if_handled` it locks the stream's topic, so that no group and no named
+/// member begins in the meantime, then the groups' cursors and the positions of named members, so
+/// that no session resets or replays.
 pub async fn remove_excess(conn: &mut impl Connection, excess: Excess) -> Result<Removed> {
     let Excess { mut stretch, if_handled } = excess;
     if if_handled {
+        lock_by_id(conn, stretch.stream).await?;
         for group in groups_of(conn, stretch.stream).await? {
             cursor::lock(conn, group.id, stretch.partition).await?;
             if group.broadcast().is_some() {

@@ -27,6 +27,7 @@ async fn rows(conn: &mut Recorder) {
     drop(topic::by_id(conn, TOPIC).await);
     drop(topic::existing(conn, &name).await);
     drop(topic::lock(conn, &name).await);
+    drop(topic::lock_by_id(conn, TOPIC).await);
     drop(topic::all(conn).await);
     drop(topic::limited(conn).await);
     drop(topic::groups_of(conn, TOPIC).await);

@@ -1,16 +1,18 @@
 //! What retention removes, and what a group behind it gets.
 
+use rowmq_core::TopicName;
 use rowmq_core::connection::{Connection, transaction};
 use rowmq_core::model::{Offset, OffsetSpec, Retention, Settlement, TopicSettings};
 use rowmq_core::store::stream::log::Stretch;
 use rowmq_core::store::stream::standing;
 use rowmq_core::store::topic;
-use rowmq_core::stream::group::{replay, reset_group};
+use rowmq_core::stream::group::{create_group, replay, reset_group};
 use rowmq_core::stream::retention::{Excess, Removed, excess, remove_excess};
 use rowmq_core::worker::{Worker, WorkerOptions};
 use rowmq_test::proxy::FaultProxy;
 use rowmq_test::until;
 
+use super::broadcast::member;
 use super::{Stream, claim_n, offsets};
 use crate::scene::{all, retry};
 
@@ -175,6 +177,42 @@ async fn a_reset_and_a_replay_wait_for_a_retention_under_way() {
         let standing = standing::of_group(&mut stream.conn, group.group().unwrap()).await.unwrap();
         assert_eq!((standing[0].lag, standing[0].lost), (4, 0), "replays {replays}");
     }
+}
+
+/// A group or a named member that begins while retention removes messages begins with those that are
+/// kept then, and the others do not count as lost.
+#[tokio::test]
+async fn a_new_group_and_a_new_member_wait_for_a_retention_under_way() {
+    let mut stream = Stream::new(1).await;
+    let broadcast = stream.broadcast(OffsetSpec::Earliest).await;
+    stream.enqueue(0..10).await;
+    stream.sequence().await;
+    let worker = stream.worker().await;
+    let member = member(&broadcast, Some("a"));
+    stream.age(6).await;
+    stream.retain(by_time(false)).await;
+    let excess = stream.excess().await[0];
+    let mut janitor = stream.db.connect().await;
+    janitor.batch("BEGIN").await.unwrap();
+    assert_eq!(remove_excess(&mut janitor, excess).await.unwrap().offsets, 6);
+    let mut operator = stream.db.connect().await;
+    let name = TopicName::of_group(&stream.topic.name, "new").unwrap();
+    let created = transaction(&mut operator, "test", async |conn| {
+        let (start, settings) = (OffsetSpec::Earliest, TopicSettings::default());
+        create_group(conn, &name, false, start, &settings).await
+    });
+    let commit = async {
+        until("both wait", async || stream.lock_waits().await > 1).await;
+        janitor.batch("COMMIT").await.unwrap();
+    };
+    let (created, read, ()) = tokio::join!(created, worker.read(&member, 10), commit);
+    created.unwrap();
+    assert_eq!(offsets(&read.unwrap().deliveries), [6, 7, 8, 9]);
+    let new = topic::existing(&mut stream.conn, &name).await.unwrap();
+    let standing = standing::of_group(&mut stream.conn, new.group().unwrap()).await.unwrap();
+    assert_eq!((standing[0].lag, standing[0].lost), (4, 0));
+    let lost = "SELECT CAST(SUM(lost) AS SIGNED) FROM queue_member";
+    assert_eq!(stream.number(lost).await, 0);
 }
 
 #[tokio::test]
