@@ -68,7 +68,7 @@ impl Fixture {
             "group create orders@billing",
             "group create orders@strict --ordered",
             "group create orders@cache --broadcast",
-            "schedule set tick failed --cron '* * * * * *' --missed all --body tick",
+            "cron set tick failed --cron '* * * * * *' --missed all --body tick",
         ] {
             rowmq(&self.operator, line);
         }

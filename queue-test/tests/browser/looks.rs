@@ -33,8 +33,8 @@ async fn fleet(place: &Fixture) -> Fleet {
         "topic create orders --kind stream --partitions 2",
         "group create orders@billing",
         "group create orders@caches --broadcast",
-        "schedule set nightly invoices --cron @daily --body report",
-        "schedule set heartbeat mail --cron @hourly --body fine",
+        "cron set nightly invoices --cron @daily --body report",
+        "cron set heartbeat mail --cron @hourly --body fine",
     ] {
         place.rowmq(line);
     }
