@@ -179,8 +179,8 @@ async fn a_reset_and_a_replay_wait_for_a_retention_under_way() {
     }
 }
 
-/// A group or a named member that begins while retention removes messages begins with those that are
-/// kept then, and the others do not count as lost.
+/// A group or a named member that begins while retention removes messages begins with those that
+/// are kept, and the others do not count as lost.
 #[tokio::test]
 async fn a_new_group_and_a_new_member_wait_for_a_retention_under_way() {
     let mut stream = Stream::new(1).await;
