@@ -3,7 +3,7 @@
 use diesel::prelude::*;
 
 use crate::connection::{Connection, Statement, row};
-use crate::model::{Group, HeaderFilter, Offset, PartitionNo, Result, TopicId};
+use crate::model::{Group, HeaderFilter, Offset, PartitionNo, Result, RowId, TopicId};
 use crate::schema::queue_cursor::dsl;
 use crate::store::moves::equal;
 use crate::store::rescue::SHARED_CRASHES;
@@ -30,6 +30,10 @@ pub async fn create(
 pub struct Work {
     /// The partition.
     pub partition: PartitionNo,
+    /// The offset that is claimed next.
+    pub next: Offset,
+    /// The offset of the oldest message kept.
+    pub first: Offset,
     /// Messages that no member of the group has claimed yet.
     pub unclaimed: u64,
     /// Ranges that can be claimed again now.
@@ -56,38 +60,46 @@ pub struct Outlook {
     pub work: Vec<Work>,
     /// Which messages the group wants.
     pub filter: HeaderFilter,
+    /// Whether messages in the stream's inbox wait for their offsets.
+    pub inbox: bool,
 }
 
-/// PRIMARY of cursors, partitions and topics, KEY (`group_id`, `partition_no`) of the ranges,
-/// plain, a row a partition: reads which partitions have work for the group, and its current
-/// filter.
+/// PRIMARY of cursors, partitions, topics and messages, KEY (`group_id`, `partition_no`) of the
+/// ranges, plain, a row a partition: reads which partitions have work for the group, its current
+/// filter, and whether the stream's inbox has a message, by one dive.
 pub async fn outlook(conn: &mut impl Connection, group: Group) -> Result<Outlook> {
     let due = "r.worker_id = 0 AND (r.ready_at IS NULL OR r.ready_at <= UTC_TIMESTAMP(6))";
     let statement = Statement::new(format!(
-        "SELECT c.partition_no, \
+        "SELECT c.partition_no, c.next_offset, p.first_offset, \
          CAST(p.next_offset - LEAST(c.next_offset, p.next_offset) AS SIGNED) AS unclaimed, \
          CAST(COALESCE(SUM({due} AND r.suspicions < {SHARED_CRASHES}), 0) AS SIGNED) AS free, \
          CAST(COALESCE(SUM({due} AND r.suspicions >= {SHARED_CRASHES}), 0) AS SIGNED) AS suspect, \
          CAST(COALESCE(SUM(NOT ({due})), 0) AS SIGNED) AS busy, \
-         (SELECT t.header_filter FROM queue_topic t WHERE t.id = ?) AS header_filter \
+         (SELECT t.header_filter FROM queue_topic t WHERE t.id = ?) AS header_filter, \
+         (SELECT m.id FROM queue_message m FORCE INDEX (PRIMARY) WHERE m.topic_id = ? \
+         ORDER BY m.topic_id, m.priority, m.id LIMIT 1) AS waiting \
          FROM queue_cursor c \
          JOIN queue_partition p ON p.topic_id = ? AND p.partition_no = c.partition_no \
          LEFT JOIN queue_range r ON r.group_id = c.group_id AND r.partition_no = c.partition_no \
-         WHERE c.group_id = ? GROUP BY c.partition_no, p.next_offset, c.next_offset \
+         WHERE c.group_id = ? \
+         GROUP BY c.partition_no, p.first_offset, p.next_offset, c.next_offset \
          ORDER BY c.partition_no"
     ))
     .number(group.id.0)
     .number(group.stream.0)
+    .number(group.stream.0)
     .number(group.id.0);
-    let rows: Vec<(Work, Option<Vec<u8>>)> =
+    let rows: Vec<(Work, Option<Vec<u8>>, Option<RowId>)> =
         load(conn, "look for work of the group", statement).await?;
+    let first = rows.first();
     // An unreadable filter counts as none; the code that reads the topic logs it.
-    let filter = rows.first().and_then(|(_, filter)| filter.as_deref());
+    let filter = first.and_then(|(_, filter, _)| filter.as_deref());
     let filter = HeaderFilter::from_stored(filter).unwrap_or_default();
-    Ok(Outlook { work: rows.into_iter().map(|(work, _)| work).collect(), filter })
+    let inbox = first.is_some_and(|(.., waiting)| waiting.is_some());
+    Ok(Outlook { work: rows.into_iter().map(|(work, ..)| work).collect(), filter, inbox })
 }
 
-row! { Work { partition, unclaimed, free, suspect, busy } }
+row! { Work { partition, next, first, unclaimed, free, suspect, busy } }
 
 /// PRIMARY: locks the group's cursor of a partition: until the transaction ends no other session
 /// claims, splits or resets there. Returns the offset that is claimed next; `None` if there is no
@@ -115,6 +127,21 @@ pub async fn lock_all(
         .select((dsl::partition_no, dsl::next_offset))
         .for_update();
     select_surely(conn, "lock the cursors", query).await
+}
+
+/// PRIMARY: locks and advances the cursor, if it still stands at `from`; `lost` messages on the way
+/// had been pruned. Returns whether it did.
+pub async fn advance_from(
+    conn: &mut impl Connection,
+    group: TopicId,
+    partition: PartitionNo,
+    (from, to): (Offset, Offset),
+    lost: u64,
+) -> Result<bool> {
+    let as_seen = dsl::queue_cursor.find((group, partition)).filter(dsl::next_offset.eq(from));
+    let statement =
+        diesel::update(as_seen).set((dsl::next_offset.eq(to), dsl::lost.eq(dsl::lost + lost)));
+    Ok(write(conn, "claim: advance the cursor", statement).await? == 1)
 }
 
 /// PRIMARY: advances a locked cursor; `lost` messages on the way had been pruned.

@@ -38,7 +38,7 @@ impl Work {
         if !member.state().is_of(self.id) {
             self.join(member).await?;
         }
-        self.sequence(group.stream).await?;
+        self.sequence_if_waiting(group.stream).await?;
         let Some(partitions) = self.look_for(member).await? else {
             // The member was moved, or another worker has taken it: the next read joins again.
             return Ok(Claimed { more_later: true, ..Claimed::default() });

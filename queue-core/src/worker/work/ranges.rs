@@ -43,10 +43,12 @@ impl Work {
         if !self.may_claim(group.id)? || limit == 0 {
             return Ok(Claimed::default());
         }
-        self.sequence(group.stream).await?;
-        let session = self.session().await?;
-        let look = async |conn: &mut Link| cursor::outlook(conn, group).await;
-        let Outlook { work, filter } = session.call("look for work of the group", look).await?;
+        let mut outlook = self.outlook(group).await?;
+        if outlook.inbox {
+            self.sequence(group.stream).await?;
+            outlook = self.outlook(group).await?;
+        }
+        let Outlook { work, filter, .. } = outlook;
         let mut claimed = Claimed {
             suspect_waits: work.iter().any(|work| work.suspect > 0),
             more_later: work.iter().any(|work| work.busy + work.free + work.suspect > 0),
@@ -63,8 +65,8 @@ impl Work {
         for (nth, place) in places.clone().skip(turn).chain(places.take(turn)).filter(has_some) {
             claimed.more_later = true;
             loop {
-                let (partition, fence, filter) = (place.partition, self.next_fence(), &filter);
-                let claim = Claim { group, partition, fence, limit, wanted, filter };
+                let (fence, filter) = (self.next_fence(), &filter);
+                let claim = Claim { group, seen: *place, fence, limit, wanted, filter };
                 if !self.claim_at(claim, &mut claimed).await? || passing == 0 {
                     break;
                 }
@@ -78,6 +80,12 @@ impl Work {
             }
         }
         Ok(claimed)
+    }
+
+    async fn outlook(&mut self, group: Group) -> Result<Outlook> {
+        let session = self.session().await?;
+        let look = async |conn: &mut Link| cursor::outlook(conn, group).await;
+        session.call("look for work of the group", look).await
     }
 
     /// Returns the partition, of `n`, at which this worker begins to look: the one behind its last
@@ -113,13 +121,19 @@ impl Work {
         Ok(false)
     }
 
-    /// Assigns offsets to the messages in the stream's inbox, unless another session is about to.
-    pub(super) async fn sequence(&mut self, stream: TopicId) -> Result<()> {
+    /// As [`sequence`](Self::sequence), if the inbox has a message.
+    pub(super) async fn sequence_if_waiting(&mut self, stream: TopicId) -> Result<()> {
         let session = self.session().await?;
         let look = async |conn: &mut Link| inbox::is_empty(conn, stream).await;
         if session.call("look into the inbox", look).await? {
             return Ok(());
         }
+        self.sequence(stream).await
+    }
+
+    /// Assigns offsets to the messages in the stream's inbox, unless another session is about to.
+    async fn sequence(&mut self, stream: TopicId) -> Result<()> {
+        let session = self.session().await?;
         for _ in 0..TURNS {
             let turn = async |conn: &mut Link| {
                 sequence(conn, stream, SEQUENCED_AT_ONCE, Contention::Leave).await

@@ -44,6 +44,7 @@ async fn recorded_claims(conn: &mut Recorder) {
         drop(claim::record(conn, FENCE, TOPIC, PRIORITY, &rows).await);
     }
     drop(claim::forget(conn, WORKER, &[CLAIM_NO]).await);
+    drop(claim::forget(conn, WORKER, &[CLAIM_NO, CLAIM_NO]).await);
     drop(claim::frontier(conn, TOPIC, PRIORITY).await);
     drop(claim::of_worker(conn, WORKER, CLAIM_NO).await);
 }

@@ -28,6 +28,7 @@ async fn cursors(conn: &mut Recorder) {
     drop(cursor::lock(conn, group, PARTITION).await);
     drop(cursor::lock_all(conn, group).await);
     drop(cursor::advance(conn, group, PARTITION, OFFSET, 1).await);
+    drop(cursor::advance_from(conn, group, PARTITION, (OFFSET, OFFSET), 1).await);
     drop(cursor::count_lost(conn, group, PARTITION, 1).await);
     drop(cursor::reset(conn, group, PARTITION, OFFSET).await);
     drop(cursor::delete(conn, group).await);
