@@ -44,8 +44,8 @@ pub struct Claim<'f> {
 /// that no range from before the reset remains and none is claimed twice (history H16).
 ///
 /// Where no range was free, and the group takes every message, one statement locks the cursor and
-/// advances it, if it still stands where it was seen. Other claims lock it, then look: seven round
-/// trips become five (*run*).
+/// advances it, if it still stands where it was seen: a transaction of five round trips. Other
+/// claims lock it first and look then, in eight.
 ///
 /// A group with a filter reads the headers first, so that its range holds as many wanted messages
 /// as a range without a filter: the others are passed by the thousand, and their bodies are not

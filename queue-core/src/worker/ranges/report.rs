@@ -74,6 +74,12 @@ impl Report {
         held_back || !self.settled().is_empty() || !self.released().is_empty()
     }
 
+    /// Whether [`write`](Self::write) is a single statement, which needs no transaction around it:
+    /// it ends a range, or advances its mark.
+    pub(in crate::worker) fn is_one_statement(&self, held: &HeldRange) -> bool {
+        !held.has_passed && !self.is_delicate() && held.traced.is_empty()
+    }
+
     /// Sends the report in the caller's transaction.
     ///
     /// A handler's transaction may have acked a message that this report files or releases: its

@@ -346,7 +346,11 @@ impl Work {
         }
         let Some(session) = self.session.as_mut() else { return Ok(true) };
         let write = async |conn: &mut Link| report.write(conn, &held).await;
-        let written = match session.transaction("settle", write).await? {
+        let reported = match report.is_one_statement(&held) {
+            true => session.call("settle", write).await?,
+            false => session.transaction("settle", write).await?,
+        };
+        let written = match reported {
             Reported::Written(written) => written,
             Reported::Fenced => {
                 self.ranges.forget(claim);
