@@ -45,8 +45,11 @@ impl Work {
         }
         let mut outlook = self.outlook(group).await?;
         if outlook.inbox {
-            self.sequence(group.stream).await?;
-            outlook = self.outlook(group).await?;
+            // While another session sequences, this one claims what has been sequenced before.
+            let done = self.sequence(group.stream).await?;
+            if done || !outlook.work.iter().any(|work| work.is_there(group)) {
+                outlook = self.outlook(group).await?;
+            }
         }
         let Outlook { work, filter, .. } = outlook;
         let mut claimed = Claimed {
@@ -125,15 +128,17 @@ impl Work {
     pub(super) async fn sequence_if_waiting(&mut self, stream: TopicId) -> Result<()> {
         let session = self.session().await?;
         let look = async |conn: &mut Link| inbox::is_empty(conn, stream).await;
-        if session.call("look into the inbox", look).await? {
-            return Ok(());
+        if !session.call("look into the inbox", look).await? {
+            self.sequence(stream).await?;
         }
-        self.sequence(stream).await
+        Ok(())
     }
 
     /// Assigns offsets to the messages in the stream's inbox, unless another session is about to.
-    async fn sequence(&mut self, stream: TopicId) -> Result<()> {
+    /// Returns whether some may have been assigned.
+    async fn sequence(&mut self, stream: TopicId) -> Result<bool> {
         let session = self.session().await?;
+        let mut sequenced = false;
         for _ in 0..TURNS {
             let turn = async |conn: &mut Link| {
                 sequence(conn, stream, SEQUENCED_AT_ONCE, Contention::Leave).await
@@ -141,15 +146,16 @@ impl Work {
             let done = match session.transaction("sequence", turn).await {
                 Ok(done) => done,
                 // A row was purged in the meantime; the next turn reads again.
-                Err(Error::Counts { .. }) => return Ok(()),
+                Err(Error::Counts { .. }) => return Ok(true),
                 Err(error) => return Err(error),
             };
             telemetry::sequenced(done.messages);
+            sequenced |= done.messages > 0;
             if !done.more {
                 break;
             }
         }
-        Ok(())
+        Ok(sequenced)
     }
 
     /// Reads the messages of a range that has just been claimed, and counts those that retention

@@ -186,7 +186,7 @@ async fn what_is_acked_while_a_reply_is_lost_is_said_without_another_settle() {
     let proxy = FaultProxy::start(stream.db.url()).await;
     let worker = stream.worker_through(&proxy).await;
     let got = claim_n(&worker, &group, 10).await;
-    proxy.drop_reply_after("COMMIT");
+    proxy.drop_reply_after("UPDATE queue_range SET mark");
     ack(&worker, &got[..3]).await;
     proxy.sprung().await;
     ack(&worker, &got[3..9]).await;
@@ -206,7 +206,7 @@ async fn a_reconnect_that_fails_half_way_fences_nothing() {
     let got = claim_n(&worker, &group, 10).await;
     let session = "SELECT CAST(conn_id AS SIGNED) FROM queue_worker";
     let before = stream.number(session).await;
-    proxy.drop_reply_after("COMMIT");
+    proxy.drop_reply_after("UPDATE queue_range SET mark");
     ack(&worker, &got[..3]).await;
     proxy.sprung().await;
     // The comparison fails, but its connection stays open.
