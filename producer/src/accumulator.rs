@@ -1,9 +1,8 @@
-//! Messages that are accepted and not stored yet. They are collected into batches for each topic,
-//! with one batch in flight at a time, so that a topic's messages are stored in the order in which
-//! they were accepted.
+//! Messages that are accepted and not stored yet. They are collected into batches of one topic.
 //!
-//! A batch begins as soon as the one before it has ended, with everything that has arrived by then
-//! (Nagle's rule). No message waits for others, and batches grow with the load.
+//! A batch begins as soon as an earlier one has ended, with everything that has arrived by then
+//! (Nagle's rule, and the group commit of databases). No message waits for others, and batches grow
+//! with the load.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -19,7 +18,7 @@ use tokio::time::Instant;
 
 use crate::batch::Batch;
 use crate::error::SendError;
-use crate::options::Batching;
+use crate::options::{Batching, ProducerOptions};
 use crate::outlet::{Destinations, Outlet, Unit};
 use crate::receipt::Tell;
 
@@ -47,9 +46,25 @@ pub(crate) enum Order {
 /// A message that waits to be stored.
 #[derive(Debug)]
 pub(crate) struct Accepted {
-    topic: TopicName,
+    key: BatchKey,
     message: NewMessage,
     ticket: Ticket,
+}
+
+/// What the messages of a batch have in common.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct BatchKey {
+    pub(crate) topic: TopicName,
+    pub(crate) sequence: Sequence,
+}
+
+/// Whether messages are stored in the order in which they were accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Sequence {
+    /// They are: one batch is in flight at a time.
+    Kept,
+    /// They need not be, since each of their senders waits: every lane may have a batch in flight.
+    Free,
 }
 
 /// What is kept of a message while it is in flight.
@@ -74,7 +89,7 @@ impl Accumulator {
     /// Waits until there is room for the message, and accepts it.
     pub(crate) async fn accept(
         &self,
-        topic: &TopicName,
+        key: BatchKey,
         message: NewMessage,
         tell: Tell,
     ) -> Result<(), SendError> {
@@ -82,7 +97,7 @@ impl Accumulator {
         let room = Arc::clone(&self.room).acquire_many_owned(bytes).await;
         let room = room.map_err(|_| SendError::Closed)?;
         let ticket = Ticket { id: message.msg_id, accepted_at: Instant::now(), tell, room };
-        let accepted = Accepted { topic: topic.clone(), message, ticket };
+        let accepted = Accepted { key, message, ticket };
         self.orders.send(Order::Store(Box::new(accepted))).map_err(|_| SendError::Closed)?;
         telemetry::accepted(bytes as usize);
         Ok(())
@@ -110,11 +125,12 @@ fn bytes(message: &NewMessage) -> usize {
 pub(crate) async fn run(
     mut incoming: mpsc::UnboundedReceiver<Order>,
     outlet: Outlet,
-    batching: Batching,
+    options: Arc<ProducerOptions>,
 ) {
+    let (batching, lanes) = (options.batching.clone(), options.lanes.get() as usize);
     let most = batching.max_messages.get();
-    let mut flow =
-        Flow { outlet, batching, queues: BTreeMap::new(), steps: FuturesUnordered::new() };
+    let (queues, steps) = (BTreeMap::new(), FuturesUnordered::new());
+    let mut flow = Flow { outlet, batching, lanes, queues, steps };
     let mut arrived = Vec::with_capacity(most);
     let mut open = true;
     while open || !flow.steps.is_empty() {
@@ -133,107 +149,109 @@ pub(crate) async fn run(
     }
 }
 
-/// Where the messages of a topic are.
+/// Where the messages with one key are.
 #[derive(Debug, Default)]
 struct Queue {
     waiting: VecDeque<(NewMessage, Ticket)>,
     bytes: usize,
-    state: State,
+    /// Whether the first message waits for others.
+    lingers: bool,
+    /// Batches in flight.
+    sending: usize,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum State {
-    #[default]
-    Idle,
-    /// The first message waits for others.
-    Lingering,
-    /// A batch is in flight.
-    Sending,
-}
-
-/// What has happened in a topic.
+/// What has happened to the messages with this key.
 enum Step {
-    Lingered(TopicName),
-    Sent(TopicName),
+    Lingered(BatchKey),
+    Sent(BatchKey),
 }
 
 struct Flow {
     outlet: Outlet,
     batching: Batching,
-    /// The topics that have messages waiting or in flight.
-    queues: BTreeMap<TopicName, Queue>,
+    lanes: usize,
+    /// The keys whose messages are waiting or in flight.
+    queues: BTreeMap<BatchKey, Queue>,
     steps: FuturesUnordered<LocalBoxFuture<'static, Step>>,
 }
 
 impl Flow {
     fn take(&mut self, arrived: impl Iterator<Item = Order>) {
-        let mut touched: Vec<TopicName> = Vec::new();
+        let mut touched: Vec<BatchKey> = Vec::new();
         for order in arrived {
             let Order::Store(accepted) = order else { continue };
-            let Accepted { topic, message, ticket } = *accepted;
-            if touched.last() != Some(&topic) {
-                touched.push(topic.clone());
+            let Accepted { key, message, ticket } = *accepted;
+            if touched.last() != Some(&key) {
+                touched.push(key.clone());
             }
-            let queue = self.queues.entry(topic).or_default();
+            let queue = self.queues.entry(key).or_default();
             queue.bytes += bytes(&message);
             queue.waiting.push_back((message, ticket));
         }
-        for topic in &touched {
-            self.go_on(topic);
+        for key in &touched {
+            self.go_on(key);
         }
     }
 
     fn hurry(&mut self) {
         self.batching.linger = Duration::ZERO;
-        let lingers = |(topic, queue): (&TopicName, &Queue)| {
-            (queue.state == State::Lingering).then(|| topic.clone())
-        };
+        let lingers = |(key, queue): (&BatchKey, &Queue)| queue.lingers.then(|| key.clone());
         let lingering: Vec<_> = self.queues.iter().filter_map(lingers).collect();
-        for topic in &lingering {
-            self.begin(topic);
+        for key in &lingering {
+            self.go_on(key);
         }
     }
 
     fn stepped(&mut self, step: &Step) {
-        let (Step::Lingered(topic) | Step::Sent(topic)) = step;
-        let Some(queue) = self.queues.get_mut(topic) else { return };
+        let (Step::Lingered(key) | Step::Sent(key)) = step;
+        let Some(queue) = self.queues.get_mut(key) else { return };
         match step {
-            Step::Lingered(_) if queue.state == State::Lingering => self.begin(topic),
+            Step::Lingered(_) if queue.lingers => self.begin(key),
             // The awaited batch filled up before the time was over.
             Step::Lingered(_) => {}
             Step::Sent(_) => {
-                queue.state = State::Idle;
-                self.go_on(topic);
+                queue.sending -= 1;
+                self.go_on(key);
             }
         }
     }
 
-    /// Begins the topic's next batch, or waits for it to grow, or forgets an idle topic.
-    fn go_on(&mut self, topic: &TopicName) {
-        let Some(queue) = self.queues.get_mut(topic) else { return };
+    /// Begins the next batches, or waits for one to grow, or forgets a key without messages.
+    fn go_on(&mut self, key: &BatchKey) {
         let Batching { linger, max_messages, max_bytes, .. } = self.batching;
-        let full = queue.waiting.len() >= max_messages.get() || queue.bytes >= max_bytes.get();
-        match queue.state {
-            State::Sending => {}
-            State::Idle if queue.waiting.is_empty() => drop(self.queues.remove(topic)),
-            State::Idle if !full && !linger.is_zero() => {
-                queue.state = State::Lingering;
-                let topic = topic.clone();
-                self.steps.push(Box::pin(async move {
-                    tokio::time::sleep(linger).await;
-                    Step::Lingered(topic)
-                }));
+        let (linger, at_once) = match key.sequence {
+            Sequence::Kept => (linger, 1),
+            Sequence::Free => (Duration::ZERO, self.lanes),
+        };
+        while let Some(queue) = self.queues.get_mut(key) {
+            if queue.waiting.is_empty() && queue.sending == 0 {
+                self.queues.remove(key);
+                return;
             }
-            State::Lingering if !full => {}
-            State::Idle | State::Lingering => self.begin(topic),
+            if queue.waiting.is_empty() || queue.sending >= at_once {
+                return;
+            }
+            let full = queue.waiting.len() >= max_messages.get() || queue.bytes >= max_bytes.get();
+            if !full && !linger.is_zero() {
+                if !std::mem::replace(&mut queue.lingers, true) {
+                    let key = key.clone();
+                    self.steps.push(Box::pin(async move {
+                        tokio::time::sleep(linger).await;
+                        Step::Lingered(key)
+                    }));
+                }
+                return;
+            }
+            self.begin(key);
         }
     }
 
-    fn begin(&mut self, topic: &TopicName) {
-        let Some(queue) = self.queues.get_mut(topic) else { return };
-        queue.state = State::Sending;
+    fn begin(&mut self, key: &BatchKey) {
+        let Some(queue) = self.queues.get_mut(key) else { return };
+        queue.lingers = false;
+        queue.sending += 1;
         let batch = queue.next_batch(&self.batching);
-        self.steps.push(Box::pin(send(self.outlet.clone(), topic.clone(), batch)));
+        self.steps.push(Box::pin(send(self.outlet.clone(), key.clone(), batch)));
     }
 }
 
@@ -260,12 +278,12 @@ impl Queue {
 
 /// Sends a batch and reports each message's outcome. If the server refuses a message for its
 /// content, the batch is halved until that message is alone, so that the others are still stored.
-async fn send(outlet: Outlet, topic: TopicName, batch: Vec<(NewMessage, Ticket)>) -> Step {
+async fn send(outlet: Outlet, key: BatchKey, batch: Vec<(NewMessage, Ticket)>) -> Step {
     let mut parts = vec![batch];
     while let Some(part) = parts.pop() {
         let (messages, tickets): (Vec<_>, Vec<_>) = part.into_iter().unzip();
         let Some(since) = tickets.first().map(|oldest| oldest.accepted_at) else { continue };
-        let batch = Batch { topic: topic.clone(), messages, since };
+        let batch = Batch { topic: key.topic.clone(), messages, since };
         let sent = outlet.send(batch, Unit::Apart).await;
         match sent.outcome {
             Err(error) if error.is_about_message() && sent.messages.len() > 1 => {
@@ -276,7 +294,7 @@ async fn send(outlet: Outlet, topic: TopicName, batch: Vec<(NewMessage, Ticket)>
             outcome => tell(tickets, outcome),
         }
     }
-    Step::Sent(topic)
+    Step::Sent(key)
 }
 
 fn tell(tickets: Vec<Ticket>, outcome: Result<Destinations, SendError>) {

@@ -97,7 +97,9 @@ impl SendError {
 
 /// Whether the error is about a message, whatever its topic.
 pub(crate) fn is_about_message(error: &Error) -> bool {
-    use Error::{Codec, InvalidHeaders, InvalidRetry, InvalidTime, InvalidUnique, KeyTooLong};
+    use Error::{
+        Codec, InvalidHeaders, InvalidRetry, InvalidTime, InvalidUnique, KeyTooLong, NoPriorities,
+    };
     let wrong = matches!(
         error,
         KeyTooLong { .. }
@@ -106,6 +108,7 @@ pub(crate) fn is_about_message(error: &Error) -> bool {
             | InvalidRetry { .. }
             | InvalidTime { .. }
             | InvalidUnique { .. }
+            | NoPriorities { .. }
     );
     wrong || error.fault() == Fault::TooLarge
 }

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span};
 
-use crate::accumulator::{self, Accumulator};
+use crate::accumulator::{self, Accumulator, BatchKey, Sequence};
 use crate::batch::Batch;
 use crate::error::SendError;
 use crate::lanes::Lanes;
@@ -44,8 +44,8 @@ impl Producer {
     /// be used.
     pub async fn connect(url: ServerUrl, options: ProducerOptions) -> Result<Self> {
         let options = Arc::new(options);
-        let (batching, encoding) = (options.batching.clone(), options.encoding.clone());
-        let (accumulator, incoming) = Accumulator::new(&batching);
+        let (collecting, encoding) = (Arc::clone(&options), options.encoding.clone());
+        let (accumulator, incoming) = Accumulator::new(&options.batching);
         let end = CancellationToken::new();
         let (mut journal, mut drain) = (None, None);
         if let Some(spill) = &options.spill {
@@ -55,7 +55,7 @@ impl Producer {
         }
         let collected = journal.clone();
         let beside = |lanes| {
-            let collect = accumulator::run(incoming, Outlet::new(lanes, collected), batching);
+            let collect = accumulator::run(incoming, Outlet::new(lanes, collected), collecting);
             let drain = async {
                 if let Some(drain) = drain {
                     drain.run().await;
@@ -69,16 +69,18 @@ impl Producer {
     }
 
     /// Sends one message and waits until it is stored, or in the spill journal: the answer says
-    /// which. For a duplicate, the answer has the id of the existing message.
+    /// which. For a duplicate, the answer has the id of the existing message. While all lanes are
+    /// busy, the messages that wait share the next transaction; an error of one message reaches its
+    /// sender only.
     ///
     /// # Errors
     /// [`SendError::Refused`] at once, when another try would end the same way: an unknown or
     /// paused topic, a body beyond the topic's limit, a missing grant. The others after the
     /// [`ResendPolicy`](crate::ResendPolicy)'s time.
     pub async fn send(&self, topic: &TopicName, message: NewMessage) -> Result<Sent, SendError> {
-        let (msg_id, span) = (message.msg_id, span(topic, &message));
-        let mut sent = self.send_all(topic, vec![message]).instrument(span).await?;
-        Ok(sent.pop().unwrap_or_else(|| Sent::stored(msg_id)))
+        let span = span(topic, &message);
+        let sent = async { self.accept(topic, Sequence::Free, message).await?.await };
+        sent.instrument(span).await
     }
 
     /// Sends messages, in order, and waits until all of them are stored, or in the spill journal.
@@ -122,11 +124,8 @@ impl Producer {
         topic: &TopicName,
         message: NewMessage,
     ) -> Result<Receipt, SendError> {
-        let (receipt, tell) = Receipt::new(message.msg_id);
-        let message = message.encoded_for(topic, &self.encoding)?;
         let span = span(topic, &message);
-        self.accumulator.accept(topic, message, tell).instrument(span).await?;
-        Ok(receipt)
+        self.accept(topic, Sequence::Kept, message).instrument(span).await
     }
 
     /// As [`Producer::send_async`], with a function that is called with the outcome. It runs on the
@@ -141,7 +140,21 @@ impl Producer {
         then: impl FnOnce(Outcome) + Send + 'static,
     ) -> Result<(), SendError> {
         let message = message.encoded_for(topic, &self.encoding)?;
-        self.accumulator.accept(topic, message, Tell::Callback(Box::new(then))).await
+        let key = BatchKey { topic: topic.clone(), sequence: Sequence::Kept };
+        self.accumulator.accept(key, message, Tell::Callback(Box::new(then))).await
+    }
+
+    async fn accept(
+        &self,
+        topic: &TopicName,
+        sequence: Sequence,
+        message: NewMessage,
+    ) -> Result<Receipt, SendError> {
+        let (receipt, tell) = Receipt::new(message.msg_id);
+        let message = message.encoded_for(topic, &self.encoding)?;
+        let key = BatchKey { topic: topic.clone(), sequence };
+        self.accumulator.accept(key, message, tell).await?;
+        Ok(receipt)
     }
 
     /// How many messages are in the spill journal and not stored yet.

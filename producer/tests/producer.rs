@@ -10,6 +10,7 @@ mod resend;
 mod restart;
 mod send;
 mod setup;
+mod sharing;
 mod spill;
 mod spill_command;
 mod traces;

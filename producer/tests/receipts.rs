@@ -6,11 +6,10 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use crate::setup::{lanes, messages, stored, stored_ids};
+use crate::setup::{batches, messages, stored, stored_ids};
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use rowmq_core::model::TopicSettings;
-use rowmq_core::store::lane;
 use rowmq_core::{Error, Moment, MsgId, NewMessage, TopicName};
 use rowmq_producer::{Batching, Producer, ProducerOptions, Receipt, ResendPolicy, SendError};
 use rowmq_test::proxy::FaultProxy;
@@ -24,16 +23,6 @@ async fn send(producer: &Producer, topic: &TopicName, messages: Vec<NewMessage>)
         receipts.push(producer.send_async(topic, message).await.expect("accepted"));
     }
     receipts
-}
-
-/// Returns how many batches were stored.
-async fn batches(database: &TestDatabase) -> u64 {
-    let mut conn = database.connect().await;
-    let mut batches = 0;
-    for lane in lanes(database).await {
-        batches += lane::seq(&mut conn, lane).await.expect("read").expect("a lane");
-    }
-    batches
 }
 
 #[tokio::test]

@@ -32,6 +32,7 @@ pub(super) async fn run(arena: &Arena, enqueue: Enqueue) -> anyhow::Result<Sampl
 async fn on(arena: &Arena, enqueue: Enqueue) -> anyhow::Result<Sample> {
     match enqueue.way {
         Way::Lane => in_lanes(arena, enqueue).await,
+        Way::Send => by_tasks(arena, enqueue).await,
         Way::Receipts => by_receipts(arena, enqueue, ProducerOptions::default()).await,
         Way::Journal | Way::Spill | Way::Refill => super::spill::run(arena, enqueue).await,
         Way::Plain | Way::Transaction | Way::Given | Way::Unique => {
@@ -58,6 +59,30 @@ async fn in_lanes(arena: &Arena, enqueue: Enqueue) -> anyhow::Result<Sample> {
         anyhow::Ok(messages)
     });
     let messages: u64 = try_join_all(loops).await?.into_iter().sum();
+    let sample = Sample::of([rate(messages, start.elapsed())]);
+    producer.close().await;
+    Ok(sample)
+}
+
+async fn by_tasks(arena: &Arena, enqueue: Enqueue) -> anyhow::Result<Sample> {
+    let producer = Producer::connect(arena.url().clone(), ProducerOptions::default()).await?;
+    send(&producer, arena, enqueue).await?;
+    let start = Instant::now();
+    let loops = (0..enqueue.connections).map(|_| {
+        let (producer, topic) = (producer.clone(), arena.topic.name.clone());
+        tokio::spawn(async move {
+            let mut messages = 0;
+            while start.elapsed() < enqueue.time {
+                producer.send(&topic, NewMessage::new(bytes(enqueue.body))).await?;
+                messages += 1;
+            }
+            anyhow::Ok(messages)
+        })
+    });
+    let mut messages = 0;
+    for stored in try_join_all(loops).await? {
+        messages += stored?;
+    }
     let sample = Sample::of([rate(messages, start.elapsed())]);
     producer.close().await;
     Ok(sample)

@@ -12,7 +12,7 @@ use std::time::Duration;
 use diesel::QueryDsl;
 use rowmq_core::model::RowId;
 use rowmq_core::store::inspect::{Depth, Peeked, peek};
-use rowmq_core::store::lane::{LaneId, LaneKind};
+use rowmq_core::store::lane::{self, LaneId, LaneKind};
 use rowmq_core::{MsgId, NewMessage, TopicName, store};
 use rowmq_producer::{ProducerOptions, Progress, ProgressListener};
 use rowmq_test::TestDatabase;
@@ -68,6 +68,16 @@ pub(crate) async fn lanes(database: &TestDatabase) -> Vec<LaneId> {
         kind: if *priority == 0 { LaneKind::Passing } else { LaneKind::Durable },
     };
     rows.iter().map(id).collect()
+}
+
+/// Returns how many batches were stored.
+pub(crate) async fn batches(database: &TestDatabase) -> u64 {
+    let mut conn = database.connect().await;
+    let mut batches = 0;
+    for lane in lanes(database).await {
+        batches += lane::seq(&mut conn, lane).await.expect("read").expect("a lane");
+    }
+    batches
 }
 
 /// Returns how many lanes there are.
