@@ -29,7 +29,8 @@ pub struct ProducerOptions {
     /// holds encoded bodies too. Default none. A consumer must know the codecs before the first
     /// message comes.
     pub encoding: Encoding,
-    /// How messages of [`send_async`](crate::Producer::send_async) are collected.
+    /// How messages of [`send`](crate::Producer::send) and
+    /// [`send_async`](crate::Producer::send_async) are collected.
     pub batching: Batching,
     /// Where messages go while the server does not accept them. Default none: then they are tried
     /// for the [`ResendPolicy`]'s time, and their sender waits. For room in a full topic, the
@@ -54,12 +55,13 @@ impl Default for ProducerOptions {
     }
 }
 
-/// How [`Producer::send_async`](crate::Producer::send_async) collects messages into batches.
+/// How [`Producer::send`](crate::Producer::send) and
+/// [`send_async`](crate::Producer::send_async) collect messages into batches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batching {
-    /// How long the first message of a batch waits for others while no batch of its topic is in
-    /// flight. Default zero: a message that comes alone goes at once, and those that arrive while a
-    /// batch is in flight form the next one.
+    /// How long the first message of a batch of `send_async` waits for others while no batch of its
+    /// topic is in flight. Default zero: a message that comes alone goes at once, and those that
+    /// arrive while a batch is in flight form the next one. `send` never waits for others.
     pub linger: Duration,
     /// The most messages in a batch. Default 500: a transaction of some 5 ms.
     pub max_messages: NonZeroUsize,

@@ -6,7 +6,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use crate::setup::{batches, messages, stored, stored_ids};
+use crate::setup::{batches, lanes, messages, stored, stored_ids};
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use rowmq_core::model::TopicSettings;

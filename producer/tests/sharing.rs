@@ -119,7 +119,7 @@ async fn a_priority_that_a_stream_refuses_reaches_its_sender_only() {
     let mut conn = held.database.connect().await;
     create_stream(&mut conn, &topic, 1, &TopicSettings::default()).await.expect("created");
     let mut messages = messages(8);
-    messages[3].priority = Priority(0);
+    messages[3].priority = Priority::FIRST;
     let outcomes = held.send(&topic, messages).await;
     for (at, outcome) in outcomes.into_iter().enumerate() {
         match outcome {

@@ -390,7 +390,8 @@ async fn a_send_that_nobody_polls_does_not_keep_the_producer_open() {
     scene.send(&producer, 1).await;
     scene.proxy.drop_reply_after(STORE_IN_LANE);
     scene.proxy.refuse_new();
-    let mut send = std::pin::pin!(producer.send(&scene.topic, NewMessage::new("x")));
+    let messages = vec![NewMessage::new("x")];
+    let mut send = std::pin::pin!(producer.send_all(&scene.topic, messages));
     assert!(futures_util::poll!(&mut send).is_pending());
     scene.proxy.sprung().await;
     producer.close().await;
