@@ -49,7 +49,7 @@ fn singly(scale: &Scale, connections: usize, bars: [Option<f64>; 4]) -> Vec<Memb
             .against(RAW_TRANSACTION),
         Member::new("the same, unique keys", ours(Way::Unique)).against(RAW_TRANSACTION),
         barred(Member::new("Producer, a lane each", ours(Way::Lane)).against(RAW), lane),
-        Member::new("Producer::send, a task each", ours(Way::Send)).against(RAW),
+        Member::new("Producer::send, four lanes", ours(Way::Send)).against(RAW),
         barred(
             Member::new("Producer::send_async, 100 receipts a task", ours(Way::Receipts))
                 .against(RAW),

@@ -31,8 +31,7 @@ pub(super) async fn run(arena: &Arena, enqueue: Enqueue) -> anyhow::Result<Sampl
 
 async fn on(arena: &Arena, enqueue: Enqueue) -> anyhow::Result<Sample> {
     match enqueue.way {
-        Way::Lane => in_lanes(arena, enqueue).await,
-        Way::Send => by_tasks(arena, enqueue).await,
+        Way::Lane | Way::Send => by_callers(arena, enqueue).await,
         Way::Receipts => by_receipts(arena, enqueue, ProducerOptions::default()).await,
         Way::Journal | Way::Spill | Way::Refill => super::spill::run(arena, enqueue).await,
         Way::Plain | Way::Transaction | Way::Given | Way::Unique => {
@@ -42,10 +41,13 @@ async fn on(arena: &Arena, enqueue: Enqueue) -> anyhow::Result<Sample> {
     }
 }
 
-async fn in_lanes(arena: &Arena, enqueue: Enqueue) -> anyhow::Result<Sample> {
-    let lanes = u32::try_from(enqueue.connections).ok().and_then(NonZeroU32::new);
-    let lanes = lanes.context("A load needs a connection")?;
-    let options = ProducerOptions { lanes, ..ProducerOptions::default() };
+/// Callers that each wait for their messages: as many as connections.
+async fn by_callers(arena: &Arena, enqueue: Enqueue) -> anyhow::Result<Sample> {
+    let mut options = ProducerOptions::default();
+    if enqueue.way == Way::Lane {
+        let lanes = u32::try_from(enqueue.connections).ok().and_then(NonZeroU32::new);
+        options.lanes = lanes.context("A load needs a connection")?;
+    }
     let producer = Producer::connect(arena.url().clone(), options).await?;
     // Each lane opens with its first batch, which is not part of the measurement.
     let open = (0..enqueue.connections).map(|_| send(&producer, arena, enqueue));
@@ -59,30 +61,6 @@ async fn in_lanes(arena: &Arena, enqueue: Enqueue) -> anyhow::Result<Sample> {
         anyhow::Ok(messages)
     });
     let messages: u64 = try_join_all(loops).await?.into_iter().sum();
-    let sample = Sample::of([rate(messages, start.elapsed())]);
-    producer.close().await;
-    Ok(sample)
-}
-
-async fn by_tasks(arena: &Arena, enqueue: Enqueue) -> anyhow::Result<Sample> {
-    let producer = Producer::connect(arena.url().clone(), ProducerOptions::default()).await?;
-    send(&producer, arena, enqueue).await?;
-    let start = Instant::now();
-    let loops = (0..enqueue.connections).map(|_| {
-        let (producer, topic) = (producer.clone(), arena.topic.name.clone());
-        tokio::spawn(async move {
-            let mut messages = 0;
-            while start.elapsed() < enqueue.time {
-                producer.send(&topic, NewMessage::new(bytes(enqueue.body))).await?;
-                messages += 1;
-            }
-            anyhow::Ok(messages)
-        })
-    });
-    let mut messages = 0;
-    for stored in try_join_all(loops).await? {
-        messages += stored?;
-    }
     let sample = Sample::of([rate(messages, start.elapsed())]);
     producer.close().await;
     Ok(sample)
@@ -126,9 +104,15 @@ pub(super) async fn by_receipts(
 }
 
 async fn send(producer: &Producer, arena: &Arena, enqueue: Enqueue) -> anyhow::Result<u64> {
-    let messages = batch(enqueue);
+    let (topic, messages) = (&arena.topic.name, batch(enqueue));
     let n = messages.len() as u64;
-    producer.send_all(&arena.topic.name, messages).await?;
+    if enqueue.way == Way::Send {
+        for message in messages {
+            producer.send(topic, message).await?;
+        }
+    } else {
+        producer.send_all(topic, messages).await?;
+    }
     Ok(n)
 }
 
