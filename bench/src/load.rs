@@ -133,8 +133,7 @@ pub(crate) struct Enqueue {
 pub(crate) enum Way {
     /// `Producer`: idempotent, in a lane for each connection.
     Lane,
-    /// `Producer::send` with its default lanes, by as many callers as connections: messages that
-    /// wait for a lane share a batch.
+    /// `Producer::send` with four lanes, by as many callers as connections.
     Send,
     /// `Producer::send_async`, with as many tasks as connections, each with a hundred open
     /// receipts: the producer makes batches of them, one in flight at a time.

@@ -71,7 +71,10 @@ impl Held {
         messages: Vec<NewMessage>,
     ) -> impl Future<Output = Vec<Outcome>> + use<> {
         let (producer, topic) = (self.producer.clone(), topic.clone());
-        async move { join_all(messages.into_iter().map(|message| producer.send(&topic, message))).await }
+        async move {
+            let sends = messages.into_iter().map(|message| producer.send(&topic, message));
+            join_all(sends).await
+        }
     }
 }
 
