@@ -277,7 +277,8 @@ impl Queue {
 }
 
 /// Sends a batch and reports each message's outcome. If the server refuses a message for its
-/// content, the batch is halved until that message is alone, so that the others are still stored.
+/// content, or the spill journal has no room for all of them, the batch is halved until that
+/// message is alone, so that the others are still stored or spilled.
 async fn send(outlet: Outlet, key: BatchKey, batch: Vec<(NewMessage, Ticket)>) -> Step {
     let mut parts = vec![batch];
     while let Some(part) = parts.pop() {
@@ -286,7 +287,7 @@ async fn send(outlet: Outlet, key: BatchKey, batch: Vec<(NewMessage, Ticket)>) -
         let batch = Batch { topic: key.topic.clone(), messages, since };
         let sent = outlet.send(batch, Unit::Apart).await;
         match sent.outcome {
-            Err(error) if error.is_about_message() && sent.messages.len() > 1 => {
+            Err(error) if error.allows_a_part() && sent.messages.len() > 1 => {
                 let mut first: Vec<_> = sent.messages.into_iter().zip(tickets).collect();
                 let second = first.split_off(first.len() / 2);
                 parts.extend([second, first]);

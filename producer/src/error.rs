@@ -81,6 +81,11 @@ impl SendError {
         is_about_message(error)
     }
 
+    /// Whether a part of the batch could be stored, or spilled, where all of it is not.
+    pub(crate) fn allows_a_part(&self) -> bool {
+        self.is_about_message() || matches!(self, Self::SpillFull { .. })
+    }
+
     /// The same error for one message of the batch.
     pub(crate) fn of_one(&self) -> Self {
         let mut error = self.clone();

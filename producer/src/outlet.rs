@@ -172,7 +172,7 @@ impl Journal {
     }
 
     /// Puts the batch into the journal; hands it back after a wait if the journal has no room for
-    /// it.
+    /// it. If its messages can be parted, their sender learns at once that there is no room.
     async fn spill(
         &self,
         batch: Batch,
@@ -209,7 +209,8 @@ impl Journal {
             };
             return Ok(BatchResult { outcome: Err(error), messages });
         };
-        if !self.wait(since).await {
+        let parted = matches!(why, NotAppended::Full) && unit == Unit::Apart && n > 1;
+        if parted || !self.wait(since).await {
             let limit = self.options.spill.as_ref().map_or(0, |spill| spill.limit_bytes.get());
             let (reason, error) = match why {
                 NotAppended::Full => (

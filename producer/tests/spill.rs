@@ -254,6 +254,35 @@ async fn a_full_journal_refuses_what_it_has_no_room_for_and_keeps_the_rest() {
 }
 
 #[tokio::test]
+async fn a_batch_larger_than_the_journals_room_is_spilled_in_part() {
+    let scene = Scene::new().await;
+    let mut options = scene.options();
+    options.resend.give_up_after = Duration::from_millis(500);
+    options.batching.linger = Duration::from_millis(100);
+    if let Some(spill) = &mut options.spill {
+        spill.limit_bytes = NonZeroU64::new(10_000).expect("not zero");
+    }
+    let producer = scene.connect(options).await.expect("connected");
+    scene.proxy.refuse();
+    let mut receipts = Vec::new();
+    for _ in 0..20 {
+        let message = NewMessage::new(vec![b'x'; 1000]);
+        receipts.push(producer.send_async(&scene.topic, message).await.expect("accepted"));
+    }
+    let (spilled, refused): (Vec<_>, Vec<_>) =
+        join_all(receipts).await.into_iter().partition(Result::is_ok);
+    assert!((5..10).contains(&spilled.len()), "{}", spilled.len());
+    for error in refused.into_iter().filter_map(Result::err) {
+        assert!(matches!(error, SendError::SpillFull { messages: 1, .. }), "{error}");
+    }
+    scene.proxy.pass();
+    producer.drained().await.expect("open");
+    let spilled: Vec<_> = spilled.into_iter().flatten().map(|sent| sent.msg_id).collect();
+    assert_eq!(scene.stored().await, spilled, "in the order of the batch");
+    producer.close().await;
+}
+
+#[tokio::test]
 async fn a_sender_waits_for_room_in_a_full_journal_until_it_is_sent() {
     let scene = Scene::new().await;
     let mut options = scene.options();
