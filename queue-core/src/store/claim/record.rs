@@ -60,13 +60,6 @@ pub async fn forget(
     worker: WorkerId,
     claims: &[ClaimNo],
 ) -> Result<usize> {
-    if let [claim] = claims {
-        let statement =
-            Statement::new("DELETE FROM queue_claim WHERE worker_id = ? AND claim_no = ?")
-                .number(worker.0)
-                .number(claim.0);
-        return execute(conn, "settle: forget empty claims", statement).await;
-    }
     let numbers = claims.iter().map(|claim| RowId(claim.0)).collect::<RowSet>();
     let statement = Statement::new(format!(
         "DELETE c FROM {KEYS} STRAIGHT_JOIN queue_claim c FORCE INDEX (PRIMARY) \
