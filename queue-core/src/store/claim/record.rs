@@ -53,8 +53,7 @@ pub async fn record(
     Ok(())
 }
 
-/// PRIMARY (`worker_id`, `claim_no`), forced: forgets claims that have no rows left. The usual case
-/// is one: it is named by its key, and no table is made of its number.
+/// PRIMARY (`worker_id`, `claim_no`), forced: forgets claims that have no rows left.
 pub async fn forget(
     conn: &mut impl Connection,
     worker: WorkerId,
