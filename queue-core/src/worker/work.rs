@@ -135,8 +135,8 @@ struct Work {
     compared_from: ClaimNo,
     /// When the session was last opened.
     reopened: Instant,
-    /// Claims that were held when the session was last reopened. The new server may have lost their
-    /// settlements, so their rows may exist again.
+    /// Claims that were held when the session was last reopened, until they are forgotten. The new
+    /// server may have lost their settlements, so their rows may exist again.
     doubtful: HashSet<ClaimNo>,
     held: Held,
     ranges: HeldRanges,

@@ -15,24 +15,29 @@ pub(crate) struct Recorder {
     pub(crate) texts: BTreeSet<String>,
     /// Those of them that a connection does not keep prepared.
     pub(crate) not_kept: BTreeSet<String>,
+    /// Those that change rows and were not run again at once.
+    pub(crate) once: BTreeSet<String>,
+    /// The one that was run last.
+    last: String,
     matched: usize,
 }
 
 impl Recorder {
     /// Answers every statement that changes rows with this number of them.
     pub(crate) fn answering(matched: usize) -> Self {
-        Self { texts: BTreeSet::new(), not_kept: BTreeSet::new(), matched }
+        let [texts, not_kept, once] = [const { BTreeSet::new() }; 3];
+        Self { texts, not_kept, once, last: String::new(), matched }
     }
 
-    fn record(&mut self, query: &impl QueryFragment<Mysql>) -> QueryResult<()> {
+    fn record(&mut self, query: &impl QueryFragment<Mysql>) -> QueryResult<String> {
         let mut text = MysqlQueryBuilder::new();
         query.to_sql(&mut text, &Mysql)?;
         let text = text.finish();
         if !query.is_safe_to_cache_prepared(&Mysql)? {
             self.not_kept.insert(text.clone());
         }
-        self.texts.insert(text);
-        Ok(())
+        self.texts.insert(text.clone());
+        Ok(text)
     }
 }
 
@@ -41,7 +46,13 @@ impl Connection for Recorder {
     where
         Q: QueryFragment<Mysql> + QueryId + Send,
     {
-        self.record(&query)?;
+        let text = self.record(&query)?;
+        if self.last == text {
+            self.once.remove(&text);
+        } else {
+            self.once.insert(text.clone());
+        }
+        self.last = text;
         Ok(self.matched)
     }
 

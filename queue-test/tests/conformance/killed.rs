@@ -75,6 +75,9 @@ async fn a_queue_loses_and_doubles_nothing() {
     };
     let (handled, kills) = tokio::join!(works, kill_often(&url, &worker, &ended));
     assert!(kills > 50, "{kills}");
+    // A claim whose commit was killed is forgotten by the next settlement that is not.
+    scene.enqueue(1).await;
+    settle_all(&worker, &worker.claim(topic, 1).await.unwrap().deliveries).await;
     assert_eq!(scene.hot().await, (0, 0, 0));
     let again = scene.number("SELECT COUNT(*) FROM queue_scheduled").await;
     assert_eq!(usize::try_from(again).unwrap(), handled / 2);

@@ -141,7 +141,7 @@ pub async fn advance_from(
     let as_seen = dsl::queue_cursor.find((group, partition)).filter(dsl::next_offset.eq(from));
     let statement =
         diesel::update(as_seen).set((dsl::next_offset.eq(to), dsl::lost.eq(dsl::lost + lost)));
-    Ok(write(conn, "claim: advance the cursor", statement).await? == 1)
+    Ok(write_surely(conn, "claim: advance the cursor", statement).await? == 1)
 }
 
 /// PRIMARY: advances a locked cursor; `lost` messages on the way had been pruned.

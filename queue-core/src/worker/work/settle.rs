@@ -98,7 +98,7 @@ impl Work {
     }
 
     /// Forgets doubtful claims of which the worker holds nothing any more. If that fails, the next
-    /// comparison does it.
+    /// settlement or comparison does it.
     async fn forget_doubtful(&mut self) {
         let over: Vec<_> =
             self.doubtful.iter().copied().filter(|claim| !self.held.has(*claim)).collect();
@@ -134,7 +134,6 @@ impl Work {
     async fn forget_empty(&mut self, claims: &[ClaimNo]) -> Result<()> {
         let (id, lowest) = (self.id, claims.iter().min().copied());
         let Some(lowest) = lowest else { return Ok(()) };
-        self.doubtful.retain(|claim| !claims.contains(claim));
         let session = self.session().await?;
         let forget = async |conn: &mut Link| {
             let mut empty = Vec::with_capacity(claims.len());
@@ -150,7 +149,9 @@ impl Work {
             }
             if empty.is_empty() { Ok(0) } else { claim::forget(conn, id, &empty).await }
         };
-        session.transaction("forget the claims", forget).await.map(|_| ())
+        session.transaction("forget the claims", forget).await?;
+        self.doubtful.retain(|claim| !claims.contains(claim));
+        Ok(())
     }
 
     async fn try_settle(&mut self, part: &Part) -> Result<Unsettled> {
