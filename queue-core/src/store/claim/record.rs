@@ -53,8 +53,8 @@ pub async fn record(
     Ok(())
 }
 
-/// PRIMARY (`worker_id`, `claim_no`), forced: forgets claims that have no rows left. The numbers are
-/// joined from a list, however few: a killed DELETE of one table may say that it found nothing.
+/// PRIMARY (`worker_id`, `claim_no`), forced: forgets claims that have no rows left. Their numbers
+/// are joined from a list, however few: a killed DELETE of one table may say that it found nothing.
 pub async fn forget(
     conn: &mut impl Connection,
     worker: WorkerId,
