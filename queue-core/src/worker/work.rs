@@ -1,5 +1,6 @@
 //! The work session: claims and settles, one after the other, in an actor of its own.
 
+mod ack_and_claim;
 mod claiming;
 pub(super) mod limited;
 mod members;
@@ -223,7 +224,8 @@ impl Work {
             while let Ok(command) = commands.try_recv() {
                 waiting.push_back(command);
             }
-            if let Some(command) = waiting.pop_front()
+            if !self.ack_and_claim_next(&mut waiting).await
+                && let Some(command) = waiting.pop_front()
                 && !self.perform(command).await
             {
                 return;

@@ -83,6 +83,56 @@ async fn a_queue_loses_and_doubles_nothing() {
     assert_eq!(usize::try_from(again).unwrap(), handled / 2);
 }
 
+/// Acks until the server has answered, and returns the bodies of those that are settled.
+async fn ack(worker: &Worker, deliveries: Vec<Delivery>) -> Vec<Vec<u8>> {
+    loop {
+        match worker.settle(all(&deliveries, &Settlement::Ack)).await {
+            Ok(outcomes) => {
+                assert!(!outcomes.contains(&SettleOutcome::Fenced), "{outcomes:?}");
+                let ended = deliveries.into_iter().zip(outcomes);
+                let settled = ended.filter(|(_, outcome)| *outcome == SettleOutcome::Settled);
+                return settled.map(|(delivery, _)| delivery.body).collect();
+            }
+            Err(error) => assert!(error.fault().is_transient(), "{error}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn acks_with_the_next_claim_lose_and_double_nothing() {
+    let mut scene = Scene::new().await;
+    let worker = scene.worker().await;
+    let (url, topic, ended) = (scene.db.url().clone(), scene.topic.id, AtomicBool::new(false));
+    let works = async {
+        for _ in 0..60 {
+            scene.enqueue(10).await;
+            let (mut settled, mut deliveries, mut empty) = (Vec::new(), Vec::new(), 0);
+            while !deliveries.is_empty() || scene.hot().await.0 > 0 {
+                // Each ack but the first waits behind another command, as the claim does.
+                let (first, second, claimed) = tokio::join!(
+                    ack(&worker, deliveries.split_off(deliveries.len() / 2)),
+                    ack(&worker, std::mem::take(&mut deliveries)),
+                    worker.claim(topic, 4),
+                );
+                settled.extend(first.into_iter().chain(second));
+                deliveries = claimed.map(|claimed| claimed.deliveries).unwrap_or_default();
+                empty = if deliveries.is_empty() { empty + 1 } else { 0 };
+                assert!(empty < 5000, "stuck: {:?}", scene.hot().await);
+            }
+            settled.sort();
+            let all = settled.len();
+            settled.dedup();
+            assert_eq!(settled.len(), all, "a message was settled twice");
+        }
+        ended.store(true, Ordering::Relaxed);
+    };
+    let ((), kills) = tokio::join!(works, kill_often(&url, &worker, &ended));
+    assert!(kills > 50, "{kills}");
+    scene.enqueue(1).await;
+    ack(&worker, worker.claim(topic, 1).await.unwrap().deliveries).await;
+    assert_eq!(scene.hot().await, (0, 0, 0));
+}
+
 #[tokio::test]
 async fn a_stream_loses_and_doubles_nothing() {
     let mut stream = Stream::new(2).await;

@@ -15,6 +15,7 @@
 )]
 
 mod access;
+mod ack_and_claim;
 mod audit;
 mod autocommit;
 mod backlog;

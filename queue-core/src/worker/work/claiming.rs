@@ -6,7 +6,9 @@ use super::Work;
 use super::limited::suspect_within;
 use crate::connection::{Connection, Link};
 use crate::model::trace::Step;
-use crate::model::{ClaimNo, Delivery, Error, Priority, Result, Sampling, TopicId, WorkerId};
+use crate::model::{
+    ClaimNo, Delivery, Error, Limits, Priority, Result, Sampling, TopicId, WorkerId,
+};
 use crate::store::claim::{self, Fence, ScanPosition};
 use crate::store::moves::equal;
 use crate::store::row_set::RowSet;
@@ -14,46 +16,89 @@ use crate::store::trace;
 use crate::worker::cursor::{Claimed, Cursor, Look};
 use crate::worker::{ClaimStrategy, Phase};
 
+/// How to claim from a topic.
+pub(super) enum Plan {
+    /// Not at all: nothing is ready, or the worker may not claim now.
+    Nothing(Claimed),
+    /// Within the limits of the topic.
+    Within(Limits),
+    /// Without limits.
+    Claim(PlainClaim),
+}
+
+/// A claim from a topic without limits.
+pub(super) struct PlainClaim {
+    pub(super) topic: TopicId,
+    pub(super) limit: u32,
+    pub(super) strategy: ClaimStrategy,
+    place: ScanPosition,
+    fence: Fence,
+    tracer: Tracer,
+}
+
+impl PlainClaim {
+    /// Claims, in the caller's transaction.
+    pub(super) async fn run(&self, conn: &mut Link) -> Result<Vec<Delivery>> {
+        let &Self { topic, limit, place, fence, .. } = self;
+        let deliveries = match self.strategy {
+            ClaimStrategy::SkipLocked => skip_locked(conn, fence, topic, place, limit).await?,
+            ClaimStrategy::UpdateThenSelect => {
+                let owned = claim::own_ready(conn, fence, topic, place, limit).await?;
+                read_back(conn, fence, topic, place, limit, owned).await?
+            }
+            ClaimStrategy::UpdateLimit => {
+                let owned = claim::own_first(conn, fence, topic, place, limit).await?;
+                read_back(conn, fence, topic, place, limit, owned).await?
+            }
+        };
+        self.tracer.trace(conn, deliveries).await
+    }
+}
+
 impl Work {
     pub(super) async fn claim(&mut self, topic: TopicId, limit: u32) -> Result<Claimed> {
+        let claim = match self.plan(topic, limit).await? {
+            Plan::Nothing(claimed) => return Ok(claimed),
+            Plan::Within(limits) => return self.claim_within(topic, limits, limit).await,
+            Plan::Claim(claim) => claim,
+        };
+        let session = self.session().await?;
+        let run = async |conn: &mut Link| claim.run(conn).await;
+        let deliveries = session.transaction("claim", run).await;
+        self.cursor(topic).answered(&deliveries, claim.limit);
+        Ok(self.hold(&claim, deliveries?))
+    }
+
+    /// Decides how to claim up to `limit` messages of the topic now, and finds the place.
+    pub(super) async fn plan(&mut self, topic: TopicId, limit: u32) -> Result<Plan> {
         if !self.may_claim(topic)? || limit == 0 {
-            return Ok(Claimed::default());
+            return Ok(Plan::Nothing(Claimed::default()));
         }
         let limits = self.life.borrow().pulse.limits(topic);
         if !limits.is_off() {
-            return self.claim_within(topic, limits, limit).await;
+            return Ok(Plan::Within(limits));
         }
         let Some(place) = self.look(topic).await? else {
             let suspect_waits = self.cursor(topic).suspect_waits;
-            return Ok(Claimed { suspect_waits, ..Claimed::default() });
+            return Ok(Plan::Nothing(Claimed { suspect_waits, ..Claimed::default() }));
         };
-        let fence = self.next_fence();
-        let strategy = self.options.strategy;
-        let limit = self.cursor(topic).sized(limit);
-        let tracer = self.tracer(topic);
-        let session = self.session().await?;
-        let claim = async |conn: &mut Link| {
-            let deliveries = match strategy {
-                ClaimStrategy::SkipLocked => skip_locked(conn, fence, topic, place, limit).await?,
-                ClaimStrategy::UpdateThenSelect => {
-                    let owned = claim::own_ready(conn, fence, topic, place, limit).await?;
-                    read_back(conn, fence, topic, place, limit, owned).await?
-                }
-                ClaimStrategy::UpdateLimit => {
-                    let owned = claim::own_first(conn, fence, topic, place, limit).await?;
-                    read_back(conn, fence, topic, place, limit, owned).await?
-                }
-            };
-            tracer.trace(conn, deliveries).await
-        };
-        let claimed = session.transaction("claim", claim).await;
-        self.cursor(topic).answered(&claimed, limit);
-        let deliveries = claimed?;
-        self.held.add(fence.claim_no, &deliveries);
-        let cursor = self.cursor(topic);
-        cursor.claimed(place, &deliveries, limit);
+        Ok(Plan::Claim(PlainClaim {
+            topic,
+            place,
+            limit: self.cursor(topic).sized(limit),
+            fence: self.next_fence(),
+            strategy: self.options.strategy,
+            tracer: self.tracer(topic),
+        }))
+    }
+
+    /// Records what a claim took, once its transaction has succeeded.
+    pub(super) fn hold(&mut self, claim: &PlainClaim, deliveries: Vec<Delivery>) -> Claimed {
+        self.held.add(claim.fence.claim_no, &deliveries);
+        let cursor = self.cursor(claim.topic);
+        cursor.claimed(claim.place, &deliveries, claim.limit);
         let suspect_waits = cursor.suspect_waits;
-        Ok(Claimed { suspect_waits, deliveries, ..Claimed::default() })
+        Claimed { suspect_waits, deliveries, ..Claimed::default() }
     }
 
     pub(super) async fn claim_suspect(&mut self, topic: TopicId) -> Result<Claimed> {

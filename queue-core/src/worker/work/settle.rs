@@ -20,11 +20,17 @@ const BACKOFF: Duration = Duration::from_millis(20);
 pub(super) type Key = (ClaimNo, RowId);
 
 /// Deliveries settled together.
-struct Part {
-    settled: Vec<Settled>,
-    care: Care,
+pub(super) struct Part {
+    pub(super) settled: Vec<Settled>,
+    pub(super) care: Care,
     /// Their commit had no answer.
-    in_doubt: bool,
+    pub(super) in_doubt: bool,
+}
+
+impl Part {
+    pub(super) fn keys(&self) -> Vec<Key> {
+        self.settled.iter().map(key).collect()
+    }
 }
 
 impl Work {
@@ -40,8 +46,7 @@ impl Work {
     }
 
     async fn settle_part(&mut self, part: Part) -> Result<Vec<SettleOutcome>> {
-        let settled = &part.settled;
-        let keys: Vec<Key> = settled.iter().map(key).collect();
+        let keys = part.keys();
         let Part { settled, care, in_doubt } = part;
         let (streamed, settled): (Vec<_>, Vec<_>) =
             settled.into_iter().partition(|one| one.position.is_some());
@@ -99,7 +104,7 @@ impl Work {
 
     /// Forgets doubtful claims of which the worker holds nothing any more. If that fails, the next
     /// settlement or comparison does it.
-    async fn forget_doubtful(&mut self) {
+    pub(super) async fn forget_doubtful(&mut self) {
         let over: Vec<_> =
             self.doubtful.iter().copied().filter(|claim| !self.held.has(*claim)).collect();
         if let Err(error) = self.forget_empty(&over).await {
@@ -154,11 +159,16 @@ impl Work {
         Ok(())
     }
 
+    /// The claims to forget once these deliveries are settled. A doubtful one may have other rows.
+    pub(super) fn emptied_by(&self, keys: &[Key]) -> Vec<ClaimNo> {
+        let mut emptied = self.held.emptied_by(keys);
+        emptied.retain(|claim| !self.doubtful.contains(claim));
+        emptied
+    }
+
     async fn try_settle(&mut self, part: &Part) -> Result<Unsettled> {
         let id = self.id;
-        let keys: Vec<Key> = part.settled.iter().map(key).collect();
-        let mut emptied = self.held.emptied_by(&keys);
-        emptied.retain(|claim| !self.doubtful.contains(claim));
+        let emptied = self.emptied_by(&part.keys());
         let batch = Batch::new(id, part.settled.clone());
         let care = part.care;
         let session = self.session().await?;
@@ -166,7 +176,7 @@ impl Work {
     }
 
     /// Records a part that was settled except for `unsettled`.
-    fn conclude(
+    pub(super) fn conclude(
         &mut self,
         part: Part,
         unsettled: &Unsettled,
