@@ -12,6 +12,11 @@ use crate::worker::ClaimStrategy;
 use crate::worker::cursor::Claimed;
 use crate::worker::settling::{Batch, Care, SettleOutcome, Settled};
 
+/// The most acks that a claim waits for. More rows take longer to delete than the round trips and
+/// the commit that this saves: sharing with a thousand, a drain reached 0.94 of its speed on MariaDB
+/// and 0.86 on MySQL; with a hundred, 1.03 and 1.05, and 1.22 where a disk's sync takes 2 ms.
+const MOST_ACKS: usize = 200;
+
 impl Work {
     /// Performs the first two commands together if one of them acks queue rows and the other claims
     /// some. Otherwise it leaves them, and returns false.
@@ -87,10 +92,11 @@ impl Work {
     }
 }
 
-/// Whether a command acks rows of queues, and no commit of theirs is in doubt.
+/// Whether a command acks a few rows of queues, and no commit of theirs is in doubt.
 fn is_acks(command: &Command) -> bool {
     let is_ack = |one: &Settled| one.settlement == Settlement::Ack && one.position.is_none();
-    matches!(command, Command::Settle { batch, in_doubt: false, .. } if batch.iter().all(is_ack))
+    let Command::Settle { batch, in_doubt: false, .. } = command else { return false };
+    batch.len() <= MOST_ACKS && batch.iter().all(is_ack)
 }
 
 /// Whether a command claims rows of a queue for a caller that still waits for them.
