@@ -11,8 +11,8 @@ use rowmq_test::until;
 use crate::scene::{STRATEGIES, Scene, all, claim_n};
 
 /// Acks a message, then another, then claims one, while the claim cannot be recorded. Returns
-/// whether the second ack waited with the claim. The first one keeps the worker's session busy until
-/// the other two wait behind it.
+/// whether the second ack waited with the claim. The first one keeps the worker's session busy
+/// until the other two wait behind it.
 async fn ack_waits_for_the_claim(scene: &mut Scene, worker: &Arc<Worker>) -> bool {
     let topic = scene.topic.id;
     scene.enqueue(3).await;

@@ -13,8 +13,9 @@ use crate::worker::cursor::Claimed;
 use crate::worker::settling::{Batch, Care, SettleOutcome, Settled};
 
 /// The most acks that a claim waits for. More rows take longer to delete than the round trips and
-/// the commit that this saves: sharing with a thousand, a drain reached 0.94 of its speed on MariaDB
-/// and 0.86 on MySQL; with a hundred, 1.03 and 1.05, and 1.22 where a disk's sync takes 2 ms.
+/// the commit that this saves: sharing with a thousand, a drain reached 0.94 of its speed on
+/// MariaDB and 0.86 on MySQL; with a hundred, 1.03 and 1.05, and 1.22 where a sync of the disk
+/// takes 2 ms.
 const MOST_ACKS: usize = 200;
 
 impl Work {
