@@ -24,7 +24,8 @@ impl Work {
     pub(super) async fn ack_and_claim_next(&mut self, waiting: &mut VecDeque<Command>) -> bool {
         let (Some(first), Some(second)) = (waiting.front(), waiting.get(1)) else { return false };
         let acks_first = is_acks(first) && is_claim(second);
-        if !acks_first && !(is_claim(first) && is_acks(second)) {
+        let claim_first = is_claim(first) && is_acks(second);
+        if !acks_first && !claim_first {
             return false;
         }
         let (first, second) = (waiting.pop_front(), waiting.pop_front());
