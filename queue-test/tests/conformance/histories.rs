@@ -328,6 +328,37 @@ async fn a_settle_whose_commit_is_late_is_done_once() {
     }
 }
 
+/// Another session holds a row that the worker changes before it settles on a new session. That
+/// refuses no ack, so the acks wait for the session and are not put off.
+#[tokio::test]
+async fn acks_wait_for_a_session_that_cannot_be_reopened_yet() {
+    let mut scene = Scene::new().await;
+    scene.enqueue(3).await;
+    // Only a new session compares the claims before the test is over.
+    let worker = scene.worker_with(|options| {
+        (options.lease, options.beat) = (Duration::from_secs(120), Duration::from_secs(30));
+    });
+    let worker = worker.await;
+    let got = claim_n(&worker, scene.topic.id, 1).await;
+    let fence = Fence { worker: worker.id(), claim_no: ClaimNo(1_000_000) };
+    strand_claim(&mut scene, fence, 2).await;
+    let mut other = scene.db.connect().await;
+    let lock = "BEGIN; SELECT worker_id FROM queue_claim WHERE claim_no = 1000000 FOR UPDATE";
+    other.batch_execute(lock).await.unwrap();
+    let old = worker::find(&mut scene.conn, worker.id()).await.unwrap().unwrap().conn;
+    scene.sql(&format!("KILL {old}")).await;
+    let settling = {
+        let (worker, batch) = (worker.clone(), all(&got, &Settlement::Ack));
+        tokio::spawn(async move { worker.settle(batch).await.unwrap() })
+    };
+    // Two tries of two seconds each would put them off.
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    assert!(!settling.is_finished(), "{:?}", settling.await);
+    other.batch_execute("ROLLBACK").await.unwrap();
+    assert_eq!(settling.await.unwrap(), [SettleOutcome::Settled]);
+    assert_eq!(scene.hot().await, (2, 0, 0));
+}
+
 /// H9: a beat has its own session, so no lock that a settle waits for delays it.
 #[tokio::test]
 async fn beats_go_on_while_a_settle_waits_for_a_lock() {

@@ -72,7 +72,8 @@ impl Work {
                 Err(error) => error,
             };
             let was_careful = std::mem::replace(&mut part.care, Care::LockFirst) == Care::LockFirst;
-            let lost = error.fault().ends_connection();
+            // A session that could not be reopened has refused no row.
+            let lost = error.fault().ends_connection() || self.session.is_none();
             let slow = matches!(error, Error::UnknownOutcome { .. } | Error::Deadline { .. });
             part.in_doubt |= matches!(error, Error::UnknownOutcome { .. });
             if !was_careful && !lost {
