@@ -138,15 +138,16 @@ async fn producers_stop_near_the_limit_and_go_on_when_consumers_drain() {
     let mut options = WorkerOptions::new(guarded.database.url().clone(), "drain");
     options.lease = Duration::from_secs(60);
     let worker = Worker::start(options).await.expect("registered");
-    let (mut handled, start) = (0, Instant::now());
+    let (mut handled, mut last) = (0, Instant::now());
     while handled < wanted {
-        assert!(start.elapsed() < PATIENCE, "{handled} of {wanted} have come");
+        assert!(last.elapsed() < PATIENCE, "{handled} of {wanted} have come");
         let claimed = worker.claim(guarded.topic.id, 1000).await.expect("claimed").deliveries;
         let ack = |delivery| Settled::new(delivery, Settlement::Ack, OnDone::Delete);
         handled += claimed.len() as u64;
         if claimed.is_empty() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         } else {
+            last = Instant::now();
             worker.settle(claimed.iter().map(ack).collect()).await.expect("settled");
         }
     }

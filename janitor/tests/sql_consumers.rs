@@ -68,8 +68,17 @@ impl Fixture {
     }
 }
 
+/// Claims with a lease that no pause of a busy machine outlasts.
 async fn claim(conn: &mut Conn, limit: u32) -> mysql_async::Result<Vec<(String, String)>> {
-    let rows: Vec<Row> = conn.exec("CALL queue_claim('t', ?, 3)", (limit,)).await?;
+    claim_for(conn, limit, 60).await
+}
+
+async fn claim_for(
+    conn: &mut Conn,
+    limit: u32,
+    lease: u32,
+) -> mysql_async::Result<Vec<(String, String)>> {
+    let rows: Vec<Row> = conn.exec("CALL queue_claim('t', ?, ?)", (limit, lease)).await?;
     let claimed = |row: Row| (row.get("delivery").expect("text"), row.get("body").expect("text"));
     Ok(rows.into_iter().map(claimed).collect())
 }
@@ -131,7 +140,7 @@ async fn a_lone_crash_counts_as_one_although_its_row_was_locked_at_first() {
 async fn a_session_that_was_reset_is_fenced_at_once_and_rescued_after_its_lease() {
     let mut place = Fixture::new(1).await;
     let mut conn = session(place.database.url()).await;
-    let held = claim(&mut conn, 1).await.expect("claimed");
+    let held = claim_for(&mut conn, 1, 3).await.expect("claimed");
     assert!(conn.reset().await.expect("asked"), "the server resets");
     let fenced = settle(&mut conn, &held[0].0, "ack").await.expect_err("not its own");
     assert_eq!(number_of(&fenced), 31015);
@@ -149,7 +158,7 @@ async fn a_session_that_was_reset_is_fenced_at_once_and_rescued_after_its_lease(
 async fn a_session_that_says_nothing_for_its_lease_is_ended_by_the_server() {
     let mut place = Fixture::new(1).await;
     let mut conn = session(place.database.url()).await;
-    claim(&mut conn, 1).await.expect("claimed");
+    claim_for(&mut conn, 1, 10).await.expect("claimed");
     assert_eq!(place.rescued().await, "dead both sessions left the process list");
     assert!(claim(&mut conn, 1).await.is_err(), "the session is gone");
 }
@@ -233,7 +242,7 @@ async fn consume_by_sql(url: ServerUrl, stop: Arc<AtomicBool>) {
 
 /// The documented loop: the effect and the ack in one transaction; sometimes another verdict.
 async fn handle_some(conn: &mut Conn) -> mysql_async::Result<()> {
-    let held = claim(conn, 3).await?;
+    let held = claim_for(conn, 3, 3).await?;
     if held.is_empty() {
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }

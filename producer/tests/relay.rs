@@ -97,7 +97,7 @@ async fn what_cannot_be_stored_is_refused_with_a_reason() {
 async fn a_full_topic_is_503_at_once_or_after_the_wait_and_opens_by_itself() {
     let database = TestDatabase::new().await;
     let max_depth = NonZeroU64::new(5);
-    let relay = Relay::start(database.url(), &["--give-up-after", "300ms"]);
+    let relay = Relay::start(database.url(), &["--give-up-after", "5s"]);
     let mut conn = database.connect().await;
     for (name, when_full) in [("reject", WhenFull::Reject), ("block", WhenFull::Block)] {
         let settings = TopicSettings { max_depth, when_full, ..TopicSettings::default() };
@@ -125,7 +125,7 @@ async fn a_server_that_does_not_answer_is_503_and_what_was_answered_201_is_store
     let database = TestDatabase::new().await;
     database.topic("mail").await;
     let proxy = FaultProxy::start(database.url()).await;
-    let relay = Relay::start(&proxy.url(database.url()), &["--give-up-after", "300ms"]);
+    let relay = Relay::start(&proxy.url(database.url()), &["--give-up-after", "5s"]);
     let address = relay.address.clone();
     let senders: Vec<_> = (0..4)
         .map(|_| {

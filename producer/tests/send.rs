@@ -9,6 +9,9 @@ use rowmq_core::{Error, Headers, MsgId, NewMessage, Priority, TopicName, wake};
 use rowmq_producer::{Producer, ProducerOptions, SendError};
 use rowmq_test::{TestDatabase, until};
 
+/// A lane's row goes half a lease after its last send.
+const LONG: Duration = Duration::from_secs(60);
+
 #[tokio::test]
 async fn a_send_returns_when_the_row_is_there_with_all_that_was_given() {
     let database = TestDatabase::new().await;
@@ -51,9 +54,8 @@ async fn a_batch_is_stored_in_its_order() {
 async fn sends_that_follow_one_another_are_stored_in_that_order() {
     let database = TestDatabase::new().await;
     let topic = database.topic("mail").await.name;
-    let producer = Producer::connect(database.url().clone(), ProducerOptions::default())
-        .await
-        .expect("connected");
+    let options = ProducerOptions { lease: LONG, ..ProducerOptions::default() };
+    let producer = Producer::connect(database.url().clone(), options).await.expect("connected");
     let mut ids = Vec::new();
     for message in messages(50) {
         ids.push(producer.send(&topic, message).await.expect("sent").msg_id);
@@ -213,9 +215,8 @@ async fn a_closed_producer_leaves_no_lane_and_sends_nothing_more() {
 async fn a_dropped_producer_closes_its_lanes_by_itself() {
     let database = TestDatabase::new().await;
     let topic = database.topic("mail").await.name;
-    let producer = Producer::connect(database.url().clone(), ProducerOptions::default())
-        .await
-        .expect("connected");
+    let options = ProducerOptions { lease: LONG, ..ProducerOptions::default() };
+    let producer = Producer::connect(database.url().clone(), options).await.expect("connected");
     producer.send(&topic, NewMessage::new("x")).await.expect("sent");
     assert_eq!(lane_count(&database).await, 1);
     drop(producer);
@@ -227,7 +228,7 @@ async fn an_idle_lane_is_closed_and_the_next_send_opens_another() {
     let database = TestDatabase::new().await;
     let topic = database.topic("mail").await.name;
     let told = Told::default();
-    let options = ProducerOptions { lease: Duration::from_secs(2), ..told.options() };
+    let options = ProducerOptions { lease: Duration::from_secs(6), ..told.options() };
     let producer = Producer::connect(database.url().clone(), options).await.expect("connected");
     producer.send(&topic, NewMessage::new("x")).await.expect("sent");
     until("the idle lane is closed", async || lane_count(&database).await == 0).await;

@@ -413,7 +413,7 @@ async fn what_is_in_doubt_when_its_lane_is_gone_is_kept_for_a_person() {
 #[tokio::test]
 async fn a_send_that_nobody_polls_does_not_keep_the_producer_open() {
     let scene = Scene::new().await;
-    let mut options = ProducerOptions { lease: Duration::from_secs(1), ..scene.options() };
+    let mut options = ProducerOptions { lease: Duration::from_secs(5), ..scene.options() };
     options.resend.give_up_after = Duration::from_millis(100);
     let producer = scene.connect(options).await.expect("connected");
     scene.send(&producer, 1).await;

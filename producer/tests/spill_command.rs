@@ -271,7 +271,7 @@ async fn a_relay_answers_201_for_stored_202_for_spilled_and_503_for_neither() {
     database.topic("mail").await;
     let proxy = FaultProxy::start(database.url()).await;
     let (url, dir) = (proxy.url(database.url()), folder.path().display().to_string());
-    let limited = ["--spill-dir", &dir, "--spill-limit", "3000", "--give-up-after", "2s"];
+    let limited = ["--spill-dir", &dir, "--spill-limit", "3000", "--give-up-after", "10s"];
     let relay = Relay::start(&url, &limited);
     let post = |bytes: usize| relay.post("/topics/mail/messages", "", &vec![b'x'; bytes]);
     assert_eq!(post(10).status, 201);

@@ -2,12 +2,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use diesel_async::SimpleAsyncConnection;
 use rowmq_core::account::Account;
-use rowmq_core::connection::{ServerUrl, SessionKind, connect};
+use rowmq_core::connection::ServerUrl;
 use rowmq_core::model::TopicSettings;
 use rowmq_core::{AsyncMysqlConnection, Topic, TopicName, migration, store};
 use uuid::Uuid;
 
 use crate::names::{PREFIX, account_stem};
+use crate::patience::connected;
 use crate::{aside, server};
 
 /// A database on the server of `ROWMQ_URL` for one test, with the queue's tables in it. It is
@@ -53,7 +54,7 @@ impl TestDatabase {
     pub async fn empty_on(server: &ServerUrl) -> Self {
         let name = format!("{PREFIX}{}", Uuid::new_v4().simple());
         let url = server.with_database(&name).expect("the name stands in a URL");
-        let mut conn = connect(server, SessionKind::Plain).await.expect("the server answers");
+        let mut conn = connected(server).await;
         server::sweep_once(&mut conn).await;
         conn.batch_execute(&format!("CREATE DATABASE {name}")).await.expect("a database is made");
         Self { url, accounts: AtomicU32::new(0) }
@@ -121,7 +122,7 @@ impl TestDatabase {
     /// # Panics
     /// If the server does not answer.
     pub async fn connect(&self) -> AsyncMysqlConnection {
-        connect(&self.url, SessionKind::Plain).await.expect("the server answers")
+        connected(&self.url).await
     }
 
     /// Creates a topic with the default settings.
@@ -152,7 +153,7 @@ impl Drop for TestDatabase {
         let url = self.url.clone();
         let dropped = aside::run_blocking(async move || {
             let outside = url.with_database("information_schema").expect("a name for a URL");
-            let mut conn = connect(&outside, SessionKind::Plain).await.expect("the server answers");
+            let mut conn = connected(&outside).await;
             server::drop_database(&mut conn, url.database())
                 .await
                 .expect("the database is dropped");

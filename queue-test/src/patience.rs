@@ -1,5 +1,9 @@
 use std::time::{Duration, Instant};
 
+use rowmq_core::AsyncMysqlConnection;
+use rowmq_core::connection::{ServerUrl, SessionKind, connect};
+use rowmq_core::model::Fault;
+
 /// Longer than anything a test waits for may take, however busy the machine is.
 pub const PATIENCE: Duration = Duration::from_secs(90);
 
@@ -17,4 +21,20 @@ pub async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) -> Duration
         tokio::time::sleep(POLL).await;
     }
     start.elapsed()
+}
+
+/// Connects, however long a busy server takes to greet; the library itself gives up after seconds.
+///
+/// # Panics
+/// When the server refuses, or is not there within [`PATIENCE`].
+pub(crate) async fn connected(url: &ServerUrl) -> AsyncMysqlConnection {
+    let start = Instant::now();
+    loop {
+        match connect(url, SessionKind::Plain).await {
+            Err(error) if error.fault() == Fault::Gone && start.elapsed() < PATIENCE => {
+                tokio::time::sleep(POLL).await;
+            }
+            done => return done.expect("the server answers"),
+        }
+    }
 }

@@ -43,6 +43,8 @@ pub(crate) async fn drop_database(
     database: &str,
 ) -> diesel::QueryResult<()> {
     end_connections(conn, database).await?;
+    // They may take a while to let go of the tables.
+    conn.batch_execute("SET SESSION lock_wait_timeout = 90").await?;
     conn.batch_execute(&format!("DROP DATABASE IF EXISTS {database}")).await?;
     let stem = account_stem(database);
     let accounts = format!(

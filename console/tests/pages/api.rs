@@ -172,7 +172,9 @@ async fn a_script_changes_with_the_token_in_a_header() {
     let answer =
         operator.send(Method::POST, "/api/v1/topics/mail/access", &[("access", "denied")]).await;
     assert_eq!((answer.status, answer.text.as_str()), (200, r#"{"access":"denied"}"#));
-    let topic: Value =
-        serde_json::from_str(&operator.read("/api/v1/topics/mail").await).expect("JSON");
-    assert_eq!(topic["access"], "denied");
+    until("seen", async || {
+        let topic = operator.read("/api/v1/topics/mail").await;
+        serde_json::from_str::<Value>(&topic).expect("JSON")["access"] == "denied"
+    })
+    .await;
 }

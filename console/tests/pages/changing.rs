@@ -77,7 +77,8 @@ async fn a_topic_that_is_paused_gives_consumers_nothing_until_it_is_resumed() {
     let mut operator = place.signed_in("operator").await;
     let paused = operator.ask("/topics/mail/access", &[("access", "write-only")]).await;
     assert_eq!(paused.header("location"), "/topics/mail");
-    assert!(operator.read("/topics/mail").await.contains("Resume consumers"), "at once");
+    let resume = "Resume consumers";
+    until("seen", async || operator.read("/topics/mail").await.contains(resume)).await;
     assert_eq!(place.access("mail").await, "write-only");
     place.queue.enqueue_all("mail", &[NewMessage::new("a")]).await;
     let resumed = operator.ask("/topics/mail/access", &[("access", "read-write")]).await;

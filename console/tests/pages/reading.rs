@@ -183,7 +183,7 @@ async fn pages_that_are_left_open_ask_the_server_nothing() {
     let proxy = way.expect("set");
     place.queue.topic("mail").await;
     let mut viewer = place.signed_in("viewer").await;
-    viewer.read("/topics/mail").await;
+    until("it is seen", async || viewer.get("/topics/mail").await.status == 200).await;
     proxy.refuse();
     let says = "The server does not answer";
     until("the page says so", async || viewer.read("/").await.contains(says)).await;

@@ -10,7 +10,7 @@ use crate::kill::registered;
 async fn a_frozen_consumer_is_rescued_and_after_waking_up_it_is_fenced() {
     let mut fleet = Fleet::new().await;
     let ids = fleet.enqueue(16).await;
-    let frozen = fleet.start(&Start { work_ms: 3_000, ..Start::default() });
+    let frozen = fleet.start(&Start { work_ms: 8_000, ..Start::default() });
     fleet.until("all begun", async || fleet.begun(frozen) == ids.len()).await;
     fleet.signal(frozen, Signal::STOP);
     let stopped = Instant::now();

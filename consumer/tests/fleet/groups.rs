@@ -11,11 +11,20 @@ use crate::fleet::{Fleet, Start};
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_killed_member_had_claimed_is_handled_by_the_others() {
     let mut fleet = Fleet::of_group(2, false).await;
-    let ids = fleet.enqueue(2000).await;
+    let mut ids = fleet.enqueue(2000).await;
+    let mut conn = fleet.database.connect().await;
     let start = Start { work_ms: 5, ..Start::default() };
     let members: Vec<_> = (0..3).map(|_| fleet.start(&start)).collect();
     for victim in &members[..2] {
-        fleet.until("at work", async || fleet.begun(*victim) > 50).await;
+        // The work lasts until the victim has had some of it, even if it is slow to start.
+        fleet
+            .until("at work", async || {
+                if fleet.left(&mut conn).await < 400 {
+                    ids.extend(fleet.enqueue(400).await);
+                }
+                fleet.begun(*victim) > 50
+            })
+            .await;
         fleet.signal(*victim, Signal::KILL);
         fleet.ended(*victim).await;
     }

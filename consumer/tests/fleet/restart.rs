@@ -2,8 +2,8 @@ use std::process::Command;
 
 use rowmq_core::connection::ServerUrl;
 use rowmq_core::migration;
-use rowmq_test::TestDatabase;
 use rowmq_test::proxy::FaultProxy;
+use rowmq_test::{Program, TestDatabase};
 
 use crate::fleet::{Fleet, Start};
 
@@ -16,11 +16,16 @@ async fn a_mere_reconnect_costs_no_second_run() {
     let proxy = FaultProxy::start(&direct).await;
     fleet.through(&proxy.url(&direct));
     let ids = fleet.enqueue(16).await;
-    let member = fleet.start(&Start { work_ms: 5_000, ..Start::default() });
+    let settings = &[("ROWMQ_CONSUMER_SWEEP", "false")][..];
+    let member = fleet.start(&Start { work_ms: 5_000, settings, ..Start::default() });
     fleet.until("all begun", async || fleet.begun(member) == ids.len()).await;
-    // Another consumer, not behind the proxy, sweeps at the same time.
+    // A janitor, not behind the proxy, sweeps at the same time, with a grace that a busy machine
+    // does not outlast; and another consumer would take what is given back.
+    let mut janitor = Program::built("rowmq-janitor");
+    janitor.args(["--rescue-grace", "15s"]).env("ROWMQ_URL", direct.expose());
+    let _janitor = Program::start(&mut janitor);
     fleet.through(&direct);
-    fleet.start(&Start::default());
+    fleet.start(&Start { settings, ..Start::default() });
     for cut in 1..=3 {
         proxy.reset();
         let again =

@@ -8,7 +8,7 @@ use crate::fleet::{Fleet, Start};
 async fn a_consumer_told_to_stop_finishes_what_runs_and_releases_the_rest() {
     let mut fleet = Fleet::new().await;
     fleet.enqueue(40).await;
-    let member = fleet.start(&Start { work_ms: 1_500, concurrency: 4, ..Start::default() });
+    let member = fleet.start(&Start { work_ms: 6_000, concurrency: 4, ..Start::default() });
     fleet.until("begun", async || fleet.begun(member) == 4).await;
     fleet.signal(member, Signal::TERM);
     assert!(fleet.ended(member).await.success(), "{}", fleet.said(member));

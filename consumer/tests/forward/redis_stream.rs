@@ -109,7 +109,7 @@ async fn a_forward_killed_in_the_middle_loses_nothing_and_repeats_by_id() {
     let redis = Redis::start();
     let sent = scene.enqueue((0..20_000).map(|n| n.to_string())).await;
     let arguments = ["redis", "work", &redis.url, "--stream", "events", "--batch", "50"];
-    for stop_at in [3000, 9000] {
+    for stop_at in [1000, 4000] {
         let forward = scene.forward(&arguments);
         let mut connection = redis.connect();
         until("in the middle", async || {

@@ -75,8 +75,7 @@ async fn a_run_that_takes_too_long_is_interrupted_and_retried() {
     send(&database, &topic, &[NewMessage::new("x")]).await;
     let told = Arc::new(Notify::new());
     let (name, tell) = (topic.name.clone(), Arc::clone(&told));
-    let options =
-        TopicOptions { timeout: Some(Duration::from_millis(50)), ..TopicOptions::default() };
+    let options = TopicOptions { timeout: Some(Duration::from_secs(3)), ..TopicOptions::default() };
     let running = Running::start(&database, |consumer| {
         let handler = With(move |context: Context| {
             let tell = Arc::clone(&tell);

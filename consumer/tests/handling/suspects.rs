@@ -9,6 +9,7 @@ use rowmq_consumer::{ConsumerOptions, Receiver};
 use rowmq_core::{AsyncMysqlConnection, NewMessage, Topic, store};
 use rowmq_test::{PATIENCE, TestDatabase, until};
 use tokio::sync::{Mutex, Notify};
+use tokio_util::sync::CancellationToken;
 
 use crate::handling::running::{drained, send};
 
@@ -85,12 +86,17 @@ async fn a_suspect_has_its_turn_while_there_is_other_work() {
     send(&database, &topic, &ready).await;
     let receiver = Arc::new(Mutex::new(receiver(&database, &topic, 1).await));
     let came = Arc::new(Notify::new());
+    let found = CancellationToken::new();
     let takers = (0..2).map(|_| {
         let (receiver, came) = (Arc::clone(&receiver), Arc::clone(&came));
+        let found = found.clone();
         tokio::spawn(async move {
-            loop {
+            while !found.is_cancelled() {
                 let received = receiver.lock().await.receive().await.expect("received");
                 let is_suspect = received.body == b"suspect";
+                if is_suspect {
+                    found.cancel();
+                }
                 received.ack().await.expect("acked");
                 if is_suspect {
                     came.notify_one();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rowmq_consumer::{ConsumerOptions, TopicOptions};
 use rowmq_core::handler::Context;
 use rowmq_core::model::TopicSettings;
-use rowmq_core::{NewMessage, store};
+use rowmq_core::{AsyncMysqlConnection, NewMessage, Topic, store};
 use rowmq_test::{PATIENCE, TestDatabase, until};
 use tokio::sync::{Barrier, Notify, Semaphore};
 
@@ -51,6 +51,12 @@ impl Log {
         gate.acquire().await.expect("never closed").forget();
         self.running.fetch_sub(1, Ordering::SeqCst);
     }
+}
+
+/// Whether a message of the topic has been claimed, though it may have been given back since.
+async fn delivered(conn: &mut AsyncMysqlConnection, topic: &Topic) -> bool {
+    let messages = store::inspect::peek(conn, topic.id, 500).await.expect("peeked");
+    messages.iter().any(|message| message.delivery_no > 0)
 }
 
 /// One slot is for the three topics, and the others are held: a topic claims for all slots, so that
@@ -97,10 +103,7 @@ async fn a_backlog_is_worked_off_by_the_weights_and_to_its_end() {
         send(&database, topic, &numbered(400)).await;
     }
     for topic in &topics {
-        until("it has messages in hand", async || {
-            store::inspect::depth(&mut conn, topic.id).await.expect("a depth").claimed > 0
-        })
-        .await;
+        until("it has been claimed from", async || delivered(&mut conn, topic).await).await;
     }
     held.add_permits(1);
     drained(&database, &topics[2]).await;
@@ -187,8 +190,6 @@ async fn a_message_that_waited_for_its_turn_too_long_is_claimed_anew() {
     let limited = TopicSettings { max_run_time: Some(Duration::from_secs(60)), ..quick() };
     let slow = database.topic("slow").await;
     let limited = database.topic_with("limited", &limited).await;
-    let lease = Duration::from_secs(2);
-    let options = ConsumerOptions { lease, beat: lease / 4, ..shared(1) };
     let (begun, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let handled = Arc::new(Mutex::new(None));
     let running = Running::start(&database, |consumer| {
@@ -201,7 +202,7 @@ async fn a_message_that_waited_for_its_turn_too_long_is_claimed_anew() {
                 Ok(())
             }
         });
-        let consumer = consumer.options(options);
+        let consumer = consumer.options(shared(1));
         let consumer = consumer.raw_handler(slow.name.clone(), weight(1), handler);
         let note = Arc::clone(&handled);
         let handler = With(move |context: Context| {
@@ -214,11 +215,11 @@ async fn a_message_that_waited_for_its_turn_too_long_is_claimed_anew() {
     tokio::time::timeout(PATIENCE, begun.notified()).await.expect("begun");
     send(&database, &limited, &numbered(1)).await;
     let mut conn = database.connect().await;
-    until("claimed", async || {
-        store::inspect::depth(&mut conn, limited.id).await.expect("a depth").claimed == 1
+    until("claimed", async || delivered(&mut conn, &limited).await).await;
+    until("given back", async || {
+        store::inspect::depth(&mut conn, limited.id).await.expect("a depth").claimed == 0
     })
     .await;
-    tokio::time::sleep(lease).await;
     assert_eq!(*handled.lock().expect("unpoisoned"), None);
     go_on.notify_one();
     drained(&database, &limited).await;
@@ -257,11 +258,7 @@ async fn what_waits_without_a_turn_is_left_to_another_consumer() {
     tokio::time::timeout(PATIENCE, began.notified()).await.expect("begun");
     send(&database, &topics[1], &numbered(20)).await;
     let mut conn = database.connect().await;
-    until("claimed", async || {
-        let depth = store::inspect::depth(&mut conn, topics[1].id).await.expect("a depth");
-        depth.claimed > 0
-    })
-    .await;
+    until("claimed", async || delivered(&mut conn, &topics[1]).await).await;
     let other = Running::start(&database, |consumer| {
         let quick = With(|_| async { Ok(()) });
         consumer.raw_handler(topics[1].name.clone(), TopicOptions::default(), quick)

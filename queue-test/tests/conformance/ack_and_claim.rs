@@ -41,7 +41,8 @@ async fn ack_waits_for_the_claim(scene: &mut Scene, worker: &Arc<Worker>) -> boo
         let worker = Arc::clone(worker);
         async move { worker.claim(topic, 1).await.unwrap_or_default().deliveries }
     });
-    until("the claim waits", async || scene.lock_waits().await > 0).await;
+    // It waits twice for a second: who looks late sees nothing, and the next round shows more.
+    until("the claim waits", async || claiming.is_finished() || scene.lock_waits().await > 0).await;
     let waits = !settling[1].is_finished();
     keeper.batch_execute("ROLLBACK").await.unwrap();
     for settled in settling {

@@ -96,7 +96,7 @@ async fn what_was_measured_long_ago_closes_no_topic() {
     let aged = |seconds: u32| {
         format!("UPDATE queue_topic SET backlog_at = UTC_TIMESTAMP(6) - INTERVAL {seconds} SECOND")
     };
-    scene.sql(&aged(20)).await;
+    scene.sql(&aged(5)).await;
     assert!(!takes(&mut scene).await);
     scene.sql(&aged(31)).await;
     assert_eq!(topic::find(&mut scene.conn, &name).await.unwrap().unwrap().backlog, None);

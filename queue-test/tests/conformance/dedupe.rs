@@ -12,7 +12,7 @@ use rowmq_core::{
 };
 use rowmq_test::until;
 
-use crate::scene::{Scene, all, bodies, claim_n, number, settle};
+use crate::scene::{Scene, all, bodies, claim_n, number, settle, wait_for_locks};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -202,6 +202,7 @@ async fn of_two_transactions_with_one_id_the_second_waits_for_the_first() {
         let (topic, id) = (scene.topic.clone(), MsgId::new());
         let mut first = scene.db.connect().await;
         let mut second = scene.db.connect().await;
+        wait_for_locks(&mut second).await;
         first.batch_execute("BEGIN").await.unwrap();
         enqueue_to(&mut first, &topic, &[given(id)]).await.unwrap();
         let ending = async {
@@ -221,6 +222,7 @@ async fn of_32_writers_of_the_same_ids_each_id_is_stored_once() {
     let ids: Vec<MsgId> = (0..20).map(|_| MsgId::new()).collect();
     let writers = (0..32).map(async |n| {
         let (mut conn, mut ids) = (scene.db.connect().await, ids.clone());
+        wait_for_locks(&mut conn).await;
         ids.rotate_left(n % 20);
         let mut stored = 0;
         for ids in ids.chunks(5) {

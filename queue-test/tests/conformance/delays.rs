@@ -13,10 +13,10 @@ use rowmq_core::{
     AsyncMysqlConnection, Moment, MsgId, NewMessage, TopicName, cancel, enqueue, enqueue_all,
     reschedule,
 };
-use rowmq_test::TestQueue;
+use rowmq_test::{TestQueue, until};
 
 use crate::moves::promote;
-use crate::scene::{Scene, bodies, claim_n};
+use crate::scene::{Scene, bodies, claim_n, wait_for_locks};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -158,6 +158,7 @@ async fn cancelling_what_is_being_promoted_leaves_each_message_in_one_place() {
         (0..N).map(|_| NewMessage::new("x").with_delay(Duration::ZERO)).collect();
     enqueue_all(&mut conn, &topic, &messages).await.unwrap();
     let mut promoter = queue.connect().await;
+    wait_for_locks(&mut promoter).await;
     let promoting = async {
         let mut promoted = 0;
         while queue.depth("t").await.scheduled > 0 {
@@ -167,6 +168,7 @@ async fn cancelling_what_is_being_promoted_leaves_each_message_in_one_place() {
     };
     let cancelling = join_all(messages.chunks(N / 2).map(async |messages| {
         let mut conn = queue.connect().await;
+        wait_for_locks(&mut conn).await;
         let mut cancelled = 0;
         for message in messages.iter().rev() {
             let work = async |conn: &mut _| cancel(conn, &topic, message.msg_id).await;
@@ -186,8 +188,11 @@ async fn a_recent_look_passes_over_what_is_long_due_and_a_full_look_finds_it() {
     let mut scene = Scene::new().await;
     let message = NewMessage::new("x").with_delay(Duration::ZERO);
     enqueue(&mut scene.conn, &scene.topic.name, &message).await.unwrap();
-    let none = scheduled::lock_due(&mut scene.conn, Reach::Recent, 10).await.unwrap();
-    assert_eq!(none.len(), 1);
+    until("what has just come due is found", async || {
+        scene.sql("UPDATE queue_scheduled SET due_at = UTC_TIMESTAMP(6)").await;
+        scheduled::lock_due(&mut scene.conn, Reach::Recent, 10).await.unwrap().len() == 1
+    })
+    .await;
     scene.sql("UPDATE queue_scheduled SET due_at = due_at - INTERVAL 1 MINUTE").await;
     let conn = &mut scene.conn;
     assert_eq!(scheduled::lock_due(conn, Reach::Recent, 10).await.unwrap(), []);

@@ -145,8 +145,8 @@ async fn a_killed_or_timed_out_connection_is_gone() {
     assert_eq!(fault_of_busy, Fault::Gone);
     // Silent for longer than the server's timeout.
     let mut conn = scene.db.connect().await;
-    conn.batch_execute("SET wait_timeout = 1").await.unwrap();
     let silent = number(&mut conn, id).await;
+    conn.batch_execute("SET wait_timeout = 1").await.unwrap();
     until("the server has dropped it", async || {
         let threads = crate::scene::threads(&mut scene.conn).await;
         threads.iter().all(|it| i64::try_from(it.id).unwrap() != silent)
@@ -200,14 +200,15 @@ async fn a_killed_or_overlong_statement_is_interrupted() {
     };
     let (killed, ()) = tokio::join!(fault(&mut conn, long), kill);
     assert_eq!(killed, Fault::Interrupted);
-    let limit = if scene.is_mariadb().await {
-        "SET max_statement_time = 0.1"
+    let (limit, short) = if scene.is_mariadb().await {
+        ("max_statement_time", "0.1")
     } else {
-        "SET max_execution_time = 100"
+        ("max_execution_time", "100")
     };
-    conn.batch_execute(limit).await.unwrap();
+    conn.batch_execute(&format!("SET {limit} = {short}")).await.unwrap();
     assert_eq!(fault(&mut conn, long).await, Fault::Interrupted);
     assert!(Fault::Interrupted.is_transient());
+    conn.batch_execute(&format!("SET {limit} = 0")).await.unwrap();
     // The connection is still good.
     assert_eq!(number(&mut conn, "SELECT CONNECTION_ID()").await, id);
 }

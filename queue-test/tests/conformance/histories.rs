@@ -14,15 +14,14 @@ use rowmq_test::until;
 use uuid::Uuid;
 
 use crate::rescue::{claim_uncommitted, claims_of, strand_claim};
-use crate::scene::{STRATEGIES, Scene, all, bodies, claim_n, numbers, retry};
+use crate::scene::{STRATEGIES, Scene, all, bodies, claim_n, numbers, retry, wait_for_locks};
 
-/// A worker behind a proxy, with a lease short enough to be waited for.
+/// A worker behind a proxy, which compares its claims often.
 async fn behind_proxy(scene: &Scene) -> (FaultProxy, Worker) {
     let proxy = FaultProxy::start(scene.db.url()).await;
     let url = proxy.url(scene.db.url());
     let worker = scene.worker_with(|options| {
         options.url = url;
-        options.lease = Duration::from_secs(3);
         options.beat = Duration::from_millis(500);
     });
     let worker = worker.await;
@@ -89,6 +88,9 @@ async fn of_adoption_and_death_at_the_same_moment_exactly_one_happens() {
         let mut scene = Scene::new().await;
         let (seen, instance) = registered(&mut scene).await;
         let (mut janitor, mut consumer) = (scene.db.connect().await, scene.db.connect().await);
+        for conn in [&mut janitor, &mut consumer] {
+            wait_for_locks(conn).await;
+        }
         let adopt = async |conn: &mut AsyncMysqlConnection| {
             worker::adopt(conn, seen.id, instance, Role::Work, &seen.incarnation).await.unwrap()
         };
@@ -206,15 +208,10 @@ async fn a_claim_whose_commit_is_late_is_given_back_or_never_happens() {
 async fn a_claim_the_worker_does_not_know_of_is_given_back_within_a_lease() {
     let mut scene = Scene::new().await;
     scene.enqueue(3).await;
-    let worker = scene.worker_with(|options| {
-        options.lease = Duration::from_secs(2);
-        options.beat = Duration::from_millis(300);
-    });
-    let worker = worker.await;
+    let worker = scene.worker_with(|options| options.beat = Duration::from_millis(300)).await;
     let known = claim_n(&worker, scene.topic.id, 1).await;
     let fence = Fence { worker: worker.id(), claim_no: ClaimNo(1_000_000) };
     strand_claim(&mut scene, fence, 2).await;
-    assert_eq!(scene.hot().await, (3, 3, 2));
     until("the strange claim is given back", async || scene.hot().await == (3, 1, 1)).await;
     let claims = claims_of(&mut scene.conn, worker.id()).await;
     assert_eq!(claims[0].fence.claim_no, known[0].claim_no);
@@ -245,7 +242,6 @@ async fn a_claim_that_another_node_commits_after_the_reconnect_is_given_back() {
     })
     .await;
     node.batch_execute("COMMIT").await.unwrap();
-    assert_eq!(scene.hot().await, (2, 2, 1));
     until("given back", async || scene.hot().await == (2, 0, 0)).await;
 }
 
@@ -373,7 +369,9 @@ async fn beats_go_on_while_a_settle_waits_for_a_lock() {
         let (worker, batch) = (worker.clone(), all(&got, &Settlement::Ack));
         tokio::spawn(async move { worker.settle(batch).await.unwrap() })
     };
-    until("the settle waits", async || scene.lock_waits().await > 0).await;
+    // It waits twice for a second, then not again: who looks late sees it settled or put off.
+    until("the settle waits", async || settling.is_finished() || scene.lock_waits().await > 0)
+        .await;
     let first = worker::find(&mut scene.conn, worker.id()).await.unwrap().unwrap().beat_no;
     until("five beats are through", async || {
         let row = worker::find(&mut scene.conn, worker.id()).await.unwrap().unwrap();

@@ -6,10 +6,10 @@ use rowmq_core::doctor::{Verdict, examine, require};
 use rowmq_core::model::{OnDone, Settlement};
 use rowmq_core::store::topic;
 use rowmq_core::worker::{Phase, SettleOutcome, Settled, Worker};
-use rowmq_core::{Delivery, Error, Fault, MsgId};
+use rowmq_core::{Delivery, Error, Fault, MsgId, Result};
 use rowmq_test::proxy::FaultProxy;
-use rowmq_test::until;
-use std::time::Duration;
+use rowmq_test::{PATIENCE, until};
+use std::time::{Duration, Instant};
 
 use crate::scene::{Scene, claim_n};
 
@@ -22,6 +22,19 @@ fn by_way_of(scene: &Scene, proxies: &[&FaultProxy]) -> ServerUrl {
     scene.db.url().with_hosts(hosts.iter().map(String::as_str)).unwrap()
 }
 
+/// Tries until a host that works has greeted in time: on a busy machine one may not, within the two
+/// seconds that each of several hosts has.
+async fn answered<T>(attempt: impl AsyncFn() -> Result<T>) -> Result<T> {
+    let start = Instant::now();
+    loop {
+        let done = attempt().await;
+        let late = done.as_ref().is_err_and(|error| error.fault() == Fault::Gone);
+        if !late || start.elapsed() > PATIENCE {
+            return done;
+        }
+    }
+}
+
 #[tokio::test]
 async fn hosts_that_are_dead_or_dark_are_passed_over() {
     let scene = Scene::new().await;
@@ -30,9 +43,9 @@ async fn hosts_that_are_dead_or_dark_are_passed_over() {
     let dark = dark.address().to_string();
     let server = scene.db.url().server();
     let url = scene.db.url().with_hosts([DEAD, dark.as_str(), server.as_str()]).unwrap();
-    let mut conn = connect(&url, SessionKind::Plain).await.unwrap();
+    let mut conn = answered(async || connect(&url, SessionKind::Plain).await).await.unwrap();
     assert_eq!(topic::all(&mut conn).await.unwrap().len(), 1);
-    let report = require(&url).await.unwrap();
+    let report = answered(async || require(&url).await).await.unwrap();
     let hosts = report.checks.iter().find(|check| check.name == "hosts").unwrap();
     assert_eq!(hosts.verdict, Verdict::Warning, "{hosts:?}");
     assert!(hosts.detail.contains(&format!("{DEAD} cannot be reached")), "{hosts:?}");
@@ -63,7 +76,8 @@ async fn an_account_that_no_host_knows_is_refused_for_good() {
     let scene = Scene::new().await;
     let (a, b) = (FaultProxy::start(scene.db.url()).await, FaultProxy::start(scene.db.url()).await);
     let url = by_way_of(&scene, &[&a, &b]).with_account("nobody", "geheim").unwrap();
-    let refused = connect(&url, SessionKind::Plain).await.map(|_| ()).unwrap_err();
+    let refused = answered(async || connect(&url, SessionKind::Plain).await).await;
+    let refused = refused.map(|_| ()).unwrap_err();
     assert_eq!(refused.fault(), Fault::Denied, "{refused}");
     assert!(!refused.is_transient() && !refused.to_string().contains("geheim"), "{refused}");
 }
@@ -82,7 +96,8 @@ async fn a_host_whose_answers_fail_to_come_is_left_for_the_next() {
     assert!(matches!(silent, Error::Deadline { .. }) && session.is_lost(), "{silent}");
     // It would answer again, but it is not the first host to be tried.
     a.pass();
-    let mut session = Session::open(&url, SessionKind::Plain, soon).await.unwrap();
+    let patient = Duration::from_secs(60);
+    let mut session = Session::open(&url, SessionKind::Plain, patient).await.unwrap();
     a.refuse();
     session.call("ask", async |conn| topic::all(conn).await).await.unwrap();
 }

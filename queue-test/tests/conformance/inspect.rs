@@ -13,7 +13,7 @@ use rowmq_core::worker::Settled;
 use rowmq_core::{AsyncMysqlConnection, NewMessage, Priority, enqueue, enqueue_all};
 use rowmq_test::until;
 
-use crate::scene::{Scene, all, bodies, claim_n, number, retry, settle};
+use crate::scene::{Scene, all, bodies, claim_n, number, retry, settle, wait_for_locks};
 
 #[tokio::test]
 async fn the_depth_counts_each_state_and_the_age_is_that_of_the_oldest_row() {
@@ -228,6 +228,7 @@ async fn the_process_list_can_be_read_while_a_binary_body_is_on_its_way() {
     let mut locker = scene.db.connect().await;
     locker.batch_execute("LOCK TABLES queue_message WRITE").await.unwrap();
     let mut sender = scene.db.connect().await;
+    wait_for_locks(&mut sender).await;
     let id = process_list::sight(&mut sender).await.unwrap().conn;
     let topic = scene.topic.clone();
     let binary = NewMessage::new(vec![0xC3, 0x28, 0xFF, 0x00, 0xA1]).with_key([0xFF, 0xFE]);

@@ -99,7 +99,7 @@ async fn queries_that_a_handler_has_dropped_make_no_false_commit() {
                 effect(contexts, tx).await?;
                 for n in 0..dropped {
                     // The first still waits for its reply when the others are sent.
-                    let slow = if n == 0 { "SLEEP(0.3)" } else { "0" };
+                    let slow = if n == 0 { "SLEEP(2)" } else { "0" };
                     let update = format!("UPDATE effect SET n = n + {slow}");
                     let update = diesel::sql_query(update).execute(tx);
                     drop(tokio::time::timeout(Duration::from_millis(50), update).await);
