@@ -21,7 +21,7 @@ use rowmq_service::signals::Shutdown;
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncReadExt;
 
-use crate::load::{Claimer, WakeUp};
+use crate::claimer::{Claimer, WakeUp};
 
 pub(crate) use self::company::Company;
 pub(crate) use self::tally::{Count, Tally, now};

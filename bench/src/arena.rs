@@ -13,7 +13,7 @@ use rowmq_core::{NewMessage, Topic, enqueue_to, store};
 use rowmq_test::TestDatabase;
 use serde::Serialize;
 
-use crate::load::Claimer;
+use crate::claimer::Claimer;
 
 /// How long messages can be looked up where that is measured.
 pub(crate) const SEARCHABLE: Duration = Duration::from_secs(3600);

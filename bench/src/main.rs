@@ -5,6 +5,7 @@ mod actor;
 mod arena;
 mod case;
 mod cases;
+mod claimer;
 mod figure;
 mod load;
 mod measurement;

@@ -10,7 +10,7 @@ mod sessions;
 mod tables;
 mod tool;
 
-use std::num::{NonZeroU32, NonZeroU64};
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -27,35 +27,11 @@ pub(crate) use self::fleet::{Fleet, Load, SenderLoad};
 pub(crate) use self::hook::Hook;
 pub(crate) use self::member::{Member, Role};
 pub(crate) use self::server::{Server, ServerKind};
-use crate::naive;
 use crate::record::{Enqueued, Event, Record};
 use crate::stream::{self, KIND, STREAM, key_of, kind_of};
 use crate::tag::{Actor, Tag};
 use crate::task::Task;
-
-/// The topic whose consumers are the target of the faults.
-pub(crate) const WORK: &str = "work";
-/// Filled in transactions that think and roll back.
-pub(crate) const LEDGER: &str = "ledger";
-/// Handled in transactions that write an effect for each message.
-pub(crate) const EFFECTS: &str = "effects";
-/// The same, by sessions that claim and settle by the SQL contract.
-pub(crate) const CALLS: &str = "calls";
-/// The same sessions claim from here before each batch of the other topic, and hold claims of both.
-pub(crate) const URGENT: &str = "urgent-calls";
-/// Handled by programs that the real `rowmq-consumer exec` runs.
-pub(crate) const PROGRAM: &str = "program";
-/// Handled by a web service that the real `rowmq-consumer webhook` calls.
-pub(crate) const HOOK: &str = "hook";
-/// Flooded by the fault that crashes a server under load.
-pub(crate) const BURST: &str = "burst";
-
-/// Every topic of a run.
-pub(crate) const TOPICS: [&str; 8] = [WORK, LEDGER, EFFECTS, CALLS, URGENT, PROGRAM, HOOK, BURST];
-
-/// How many of its messages run at once in the whole fleet: fewer than one consumer could, and
-/// enough to keep up with their senders.
-pub(crate) const EFFECTS_RUNNING: NonZeroU32 = NonZeroU32::MIN.saturating_add(2);
+use crate::topics::{CALLS, EFFECTS, EFFECTS_RUNNING, LEDGER, PROGRAM, TOPICS, URGENT};
 
 /// Topics with a limit that they sometimes reach even without a fault: 400 ms of incoming messages.
 /// Their senders are refused, or wait.
@@ -63,6 +39,17 @@ const LIMITED: [(&str, NonZeroU64); 2] =
     [(LEDGER, NonZeroU64::MIN.saturating_add(11)), (EFFECTS, NonZeroU64::MIN.saturating_add(11))];
 /// The topics whose messages can be looked up. Every message with an effect is in one of them.
 const SEARCHABLE: [&str; 4] = [EFFECTS, CALLS, URGENT, PROGRAM];
+
+/// The table of the naive queue: rows are deleted when they are handled.
+const NAIVE_TABLE: &str = "CREATE TABLE naive_queue ( \
+     id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY, \
+     status ENUM('unsent', 'claimed') NOT NULL DEFAULT 'unsent', \
+     owner BIGINT UNSIGNED NOT NULL DEFAULT 0, \
+     ts TIMESTAMP NULL, \
+     tries INT UNSIGNED NOT NULL DEFAULT 0, \
+     msg_id BINARY(16) NOT NULL, \
+     body LONGBLOB NOT NULL, \
+     KEY (owner, status, ts)) ENGINE = InnoDB";
 
 /// The table of the transactional handlers' effects. A message may be in it twice, so that a
 /// duplicate is seen.
@@ -124,12 +111,7 @@ impl Arena {
         clock_library: Option<PathBuf>,
         folder: &Path,
     ) -> anyhow::Result<Self> {
-        let url = root.clone();
-        // The migrations run on a separate runtime.
-        tokio::task::spawn_blocking(move || {
-            tokio::runtime::Handle::current().block_on(migration::run(&url))
-        })
-        .await??;
+        migration::run(&root).await?;
         let mut conn = connect(&root, SessionKind::Plain).await?;
         for topic in TOPICS {
             let settings = settings(topic);
@@ -143,7 +125,7 @@ impl Arena {
         let record = Record::open(&records.join(format!("{HARNESS}-harness.log")))?;
         let fleet = Fleet::new(root.clone(), queue, folder)?;
         if queue == Queue::Naive {
-            conn.batch_execute(naive::TABLE).await?;
+            conn.batch_execute(NAIVE_TABLE).await?;
         }
         Ok(Self {
             queue,

@@ -13,17 +13,21 @@ mod trace;
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
+use std::time::Duration;
 
 use rowmq_core::model::found::StateWord;
 
 use crate::record::{Answer, Ended, Enqueued, Moment};
-use crate::stream::Group;
-use crate::tag::{Share, Tag};
+use crate::stream::{Group, Share};
+use crate::tag::Tag;
 use crate::task::Ending;
 pub(crate) use failover::Failover;
 use history::History;
 use message::Message;
 pub(crate) use rescue::{RescueTimes, Times};
+
+/// No other fault strikes this long before and after one that is measured.
+pub(crate) const CALM: Duration = Duration::from_secs(10);
 
 /// The content of the queue's tables when a run is over. It serves one purpose: to distinguish a
 /// message that waits for ever, or is dead-lettered, from one that is lost.

@@ -15,6 +15,7 @@ mod schedule;
 mod stream;
 mod tag;
 mod task;
+mod topics;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

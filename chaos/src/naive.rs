@@ -25,17 +25,6 @@ use crate::actor::Identity;
 use crate::arena::{Fleet, Load, Role};
 use crate::record::Record;
 
-/// The table: rows are deleted when they are handled.
-pub(crate) const TABLE: &str = "CREATE TABLE naive_queue ( \
-     id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY, \
-     status ENUM('unsent', 'claimed') NOT NULL DEFAULT 'unsent', \
-     owner BIGINT UNSIGNED NOT NULL DEFAULT 0, \
-     ts TIMESTAMP NULL, \
-     tries INT UNSIGNED NOT NULL DEFAULT 0, \
-     msg_id BINARY(16) NOT NULL, \
-     body LONGBLOB NOT NULL, \
-     KEY (owner, status, ts)) ENGINE = InnoDB";
-
 /// How long after TERM a process has to end by itself.
 const PATIENCE: Duration = Duration::from_secs(5);
 

@@ -10,8 +10,8 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::stream::Group;
-use crate::tag::{Actor, Share, Tag};
+use crate::stream::{Group, Share};
+use crate::tag::{Actor, Tag};
 
 /// Time since the machine started: one clock for all processes, which is never set.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -9,13 +9,15 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use tokio::time::Instant;
 
-use crate::arena::{Arena, Load, Queue, Role, WORK};
+use crate::arena::{Arena, Load, Queue, Role};
+use crate::check::CALM;
 use crate::fault::{Fault, Setting};
 use crate::naive;
 use crate::record::Event;
-use crate::schedule::{self, CALM, Step};
+use crate::schedule::{self, Step};
 use crate::stream::STREAM;
 use crate::task::{Ending, Task};
+use crate::topics::WORK;
 
 /// In this time nothing is broken, and no message may be delivered twice.
 pub(crate) const QUIET: Duration = Duration::from_secs(20);

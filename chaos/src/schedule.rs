@@ -6,10 +6,8 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 
+use crate::check::CALM;
 use crate::fault::{Fault, Setting};
-
-/// No other fault strikes this long before and after one that is measured.
-pub(crate) const CALM: Duration = Duration::from_secs(10);
 
 /// One consumer is killed alone in each such period: eight in the 280 seconds of faults in a run of
 /// five minutes, enough for a percentile.

@@ -124,6 +124,53 @@ impl FromStr for Group {
     }
 }
 
+/// A message as one of its readers has it: the consumers of a queue, or one group of a stream. Each
+/// reader handles it separately.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Share {
+    pub(crate) tag: Tag,
+    pub(crate) group: Option<Group>,
+}
+
+impl Share {
+    /// Returns the share of a message that was delivered under this name.
+    pub(crate) fn of(tag: Tag, topic: &str) -> Self {
+        Self { tag, group: Group::of_topic(topic) }
+    }
+
+    /// Returns the same share for a consumer that is this member of the broadcast group.
+    pub(crate) fn with(self, member: Option<Group>) -> Self {
+        let group = self.group.map(|group| member.filter(|_| group.is_member()).unwrap_or(group));
+        Self { group, ..self }
+    }
+}
+
+impl From<Tag> for Share {
+    fn from(tag: Tag) -> Self {
+        Self { tag, group: None }
+    }
+}
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.group {
+            Some(group) => write!(f, "{}@{group}", self.tag),
+            None => self.tag.fmt(f),
+        }
+    }
+}
+
+impl FromStr for Share {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        match text.split_once('@') {
+            Some((tag, group)) => Ok(Self { tag: tag.parse()?, group: Some(group.parse()?) }),
+            None => Ok(text.parse::<Tag>()?.into()),
+        }
+    }
+}
+
 /// Returns the key of a message of the stream.
 pub(crate) fn key_of(tag: Tag) -> Option<String> {
     let nth = tag.seq % (KEYS + 1);

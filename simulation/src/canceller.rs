@@ -11,8 +11,9 @@ use rowmq_core::model::MsgId;
 use tokio::time::{Instant, sleep};
 
 use crate::recorder::Answer;
+use crate::recorder::Share;
 use crate::rules::Rule;
-use crate::stage::{Share, Stage};
+use crate::stage::Stage;
 
 /// How long the canceller keeps trying beyond the time that a worker has.
 const PATIENCE: Duration = Duration::from_secs(2);

@@ -12,7 +12,8 @@ use rowmq_core::{Delivery, Fault, TopicName, store};
 use tokio_util::sync::CancellationToken;
 
 use crate::model::Value;
-use crate::stage::{Share, Stage};
+use crate::recorder::Share;
+use crate::stage::Stage;
 
 /// Effects are stored under their messages' topics plus this number: no real topics of the ledger.
 const EFFECTS: u32 = 4_000_000_000;

@@ -37,5 +37,5 @@ mod troupe;
 pub use self::alone::Model;
 pub use self::history::{Cast, Played, phases_around, play};
 pub use self::recorder::Cancelled;
-pub use self::rules::Rule;
-pub use self::settings::{Subject, Weather};
+pub use self::rules::{Rule, Subject};
+pub use self::settings::Weather;

@@ -18,11 +18,10 @@ pub use self::cancels::Cancelled;
 use self::cancels::Wish;
 use self::checkpoints::Save;
 pub(crate) use self::checkpoints::Saved;
-pub(crate) use self::judge::EndState;
+pub(crate) use self::judge::{EndState, Share};
 pub(crate) use self::totals::Totals;
 use crate::rules::Rule;
 use crate::settings::{Settings, Weather};
-use crate::stage::Share;
 
 /// What the sender knows about a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

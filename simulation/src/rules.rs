@@ -1,7 +1,14 @@
 //! The rules of the protocol. A run can switch each of them off: the simulation must then find the
 //! history that the rule prevents.
 
-use crate::settings::Subject;
+/// What a history is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Subject {
+    /// A queue.
+    Queue,
+    /// A stream and its groups.
+    Stream,
+}
 
 /// A rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

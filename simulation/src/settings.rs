@@ -22,15 +22,6 @@ pub enum Weather {
     Wild,
 }
 
-/// What a history is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Subject {
-    /// A queue.
-    Queue,
-    /// A stream and its groups.
-    Stream,
-}
-
 /// What is drawn from the seed before a history begins.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {

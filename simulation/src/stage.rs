@@ -4,7 +4,7 @@ mod committed;
 mod throughput;
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -20,10 +20,9 @@ use uuid::Uuid;
 
 use self::throughput::Sums;
 use crate::model::{Row, Table, Value};
-use crate::recorder::{EndState, Recorder};
+use crate::recorder::{EndState, Recorder, Share};
 use crate::server::{Connect, Server};
 use crate::settings::{Settings, Weather};
-use crate::stream::Frontiers;
 
 /// The archive's reason for a message that was cancelled.
 const CANCELLED: &[u8] = b"it was cancelled";
@@ -31,8 +30,8 @@ const CANCELLED: &[u8] = b"it was cancelled";
 /// Longer than the deliveries of one claim ever take.
 const LONG: Duration = Duration::from_secs(30);
 
-/// A message as one of its readers has it. The first is the topic, or the group.
-pub(crate) type Share = (TopicId, MsgId);
+/// How far the ordered groups have come, by group, partition, and number of resets.
+pub(crate) type Frontiers = BTreeMap<(TopicId, u32, i128), u64>;
 
 /// The environment of a played history.
 pub(crate) struct Stage {

@@ -23,9 +23,6 @@ pub(crate) struct Turn {
     offset: u64,
 }
 
-/// How far the ordered groups have come, by group, partition, and number of resets.
-pub(crate) type Frontiers = BTreeMap<(TopicId, u32, i128), u64>;
-
 /// Creates the stream and its groups.
 pub(crate) async fn create(
     conn: &mut impl Connection,

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{DrainTask, Tally, is_conflict};
 use crate::arena::raw;
-use crate::load::Claimer;
+use crate::claimer::Claimer;
 
 const COLUMNS: &str = "priority, id, msg_id, delivery_no, failures, crashes, enqueued_at, \
      ordering_key, biz_id, headers, body";

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{DrainTask, Tally, is_conflict};
 use crate::arena::raw;
-use crate::load::Claimer;
+use crate::claimer::Claimer;
 
 /// The wait after a claim that found nothing.
 const IDLE: std::time::Duration = std::time::Duration::from_millis(5);

@@ -10,7 +10,7 @@ use rowmq_core::{AsyncMysqlConnection, TopicName};
 use rowmq_service::signals::Shutdown;
 
 use super::{DrainTask, PickupTask, Tally};
-use crate::load::{Claimer, WakeUp};
+use crate::claimer::{Claimer, WakeUp};
 
 /// Does nothing.
 struct Nothing(Arc<Tally>);

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{DrainTask, Tally, ems, is_conflict};
 use crate::arena::raw;
-use crate::load::Claimer;
+use crate::claimer::Claimer;
 
 /// The wait after a claim that found nothing.
 const IDLE: Duration = Duration::from_millis(5);

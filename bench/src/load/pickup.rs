@@ -119,13 +119,3 @@ async fn idle(
     let share = (used_after - used).as_secs_f64() / time.as_secs_f64() * 100.0;
     Ok((Figure { name: Name::Statements, value: asked }, Figure { name: Name::Cpu, value: share }))
 }
-
-impl WakeUp {
-    /// Returns its name for a row.
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::Polling => "polling",
-            Self::Doorbell => "doorbell",
-        }
-    }
-}

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Identity;
 use crate::record::{Answer, Ended, Event, Record};
-use crate::tag::Share;
+use crate::stream::Share;
 use crate::task::{Ending, Task};
 
 /// Handles messages by the SQL contract until TERM.

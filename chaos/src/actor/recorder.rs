@@ -18,11 +18,10 @@ use rowmq_service::health::Health;
 use rowmq_service::signals;
 
 use super::Identity;
-use crate::arena::{BURST, EFFECTS};
 use crate::record::{Answer, Ended, Event, LogPosition, Record};
-use crate::stream::Group;
-use crate::tag::Share;
+use crate::stream::{Group, Share};
 use crate::task::{Ending, Task};
+use crate::topics::{BURST, EFFECTS};
 
 /// Handles messages until TERM.
 #[derive(Debug, Clone, clap::Args)]

@@ -11,8 +11,9 @@ use rowmq_core::connection::ServerUrl;
 use tokio::task::JoinHandle;
 
 use super::member::{Member, Program, Role};
-use super::{BURST, CALLS, EFFECTS, HOOK, Hook, LEDGER, PROGRAM, Queue, URGENT, WORK, accounts};
+use super::{Hook, Queue, accounts};
 use crate::stream::{BROADCAST, Group, STREAM};
+use crate::topics::{BURST, CALLS, EFFECTS, HOOK, LEDGER, PROGRAM, URGENT, WORK};
 
 /// How often the harness looks for ended processes.
 const SUPERVISION: Duration = Duration::from_millis(50);

@@ -18,8 +18,8 @@ use rowmq_core::{MsgId, TopicName};
 
 use super::{Arena, Queue, SEARCHABLE, SERVER_PATIENCE};
 use crate::check::{Leftovers, Trace};
-use crate::stream::{Group, STREAM};
-use crate::tag::{Share, Tag};
+use crate::stream::{Group, STREAM, Share};
+use crate::tag::Tag;
 use crate::task::Task;
 
 #[derive(QueryableByName)]

@@ -7,8 +7,8 @@ use anyhow::Context;
 
 use super::message::{End, Message, Settled, Start};
 use crate::record::{self, Enqueued, Event, Hit, LogPosition, Moment, Stretch};
-use crate::stream::Group;
-use crate::tag::{Actor, Share, Tag};
+use crate::stream::{Group, Share};
+use crate::tag::{Actor, Tag};
 
 /// A fault, from its strike to its end.
 #[derive(Debug, Clone)]

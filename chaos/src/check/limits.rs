@@ -3,9 +3,9 @@
 use super::Breach;
 use super::history::History;
 use super::message::Settled;
-use crate::arena::EFFECTS_RUNNING;
 use crate::record::{Answer, Moment};
-use crate::tag::Share;
+use crate::stream::Share;
+use crate::topics::EFFECTS_RUNNING;
 
 /// Finds messages of the limited topic that began while as many ran as the limit allows.
 ///

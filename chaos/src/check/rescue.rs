@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use super::CALM;
 use super::asks_for_another;
 use super::history::History;
 use super::message::{Message, Start};
 use crate::record::{Answer, Hit, Moment};
-use crate::schedule::CALM;
 use crate::stream::Group;
 use crate::tag::Actor;
 

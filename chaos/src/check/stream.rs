@@ -9,8 +9,8 @@ use super::history::{History, Turn};
 use super::message::{Message, Start};
 use super::{Breach, Leftovers};
 use crate::record::{Answer, Enqueued, LogPosition, Moment, Stretch};
-use crate::stream::{Group, key_of};
-use crate::tag::{Actor, Share, Tag};
+use crate::stream::{Group, Share, key_of};
+use crate::tag::{Actor, Tag};
 
 /// Returns the promises that are broken, with their messages.
 pub(super) fn breaches(history: &History, leftovers: &Leftovers) -> Vec<(Breach, Share)> {

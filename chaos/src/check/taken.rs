@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Breach;
 use super::history::History;
 use crate::record::{Answer, Moment};
-use crate::tag::Share;
+use crate::stream::Share;
 
 /// A session that has worked this long has claimed within its lease (10 s), and none may count as
 /// dead.

@@ -4,7 +4,7 @@ use super::history::History;
 use super::message::Message;
 use super::{Breach, Leftovers, Trace};
 use crate::record::Enqueued;
-use crate::tag::Share;
+use crate::stream::Share;
 
 /// Finds messages whose trace is wrong. Every message of the stream leaves one, in every group; of
 /// the queues' messages only those of transactional handlers.

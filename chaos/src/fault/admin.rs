@@ -12,11 +12,12 @@ use rowmq_core::connection::{SessionKind, connect};
 use rowmq_core::{NewMessage, TopicName, enqueue};
 use tokio::time::{Instant, sleep};
 
-use crate::arena::{Arena, CALLS, EFFECTS, TOPICS, URGENT, WORK, next_actor};
+use crate::arena::{Arena, next_actor};
 use crate::record::{Enqueued, Event};
 use crate::stream::{BROADCAST, Group};
 use crate::tag::{Actor, Tag};
 use crate::task::{Ending, Task};
+use crate::topics::{CALLS, EFFECTS, TOPICS, URGENT, WORK};
 
 /// Messages of a topic that is deleted together with them.
 const DOOMED: u64 = 200;

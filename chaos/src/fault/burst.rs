@@ -5,7 +5,8 @@ use std::time::Duration;
 use rand::Rng;
 use rand::rngs::SmallRng;
 
-use crate::arena::{Arena, BURST, SenderLoad};
+use crate::arena::{Arena, SenderLoad};
+use crate::topics::BURST;
 
 /// Messages a second.
 const RATE: f64 = 50_000.0;

@@ -10,8 +10,9 @@ use rand::{Rng, SeedableRng};
 use tokio::time::{Instant, sleep};
 
 use super::BEYOND_LEASE;
-use crate::arena::{Arena, WORK};
+use crate::arena::Arena;
 use crate::task::{Ending, Task};
+use crate::topics::WORK;
 
 /// Connections of a deadlock storm.
 const RIVALS: usize = 8;

@@ -8,10 +8,11 @@ use rowmq_test::proxy::statement::STORE_IN_LANE;
 use rustix::process::Signal;
 
 use super::BEYOND_LEASE;
-use crate::arena::{Arena, EFFECTS, LEDGER, Role, WORK};
+use crate::arena::{Arena, Role};
 use crate::record::{Event, Hit};
 use crate::stream::STREAM;
 use crate::task::{Ending, Task};
+use crate::topics::{EFFECTS, LEDGER, WORK};
 
 pub(super) async fn kill_consumer(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
     let victim = arena.fleet.pick_consumer(rng)?;

@@ -8,8 +8,9 @@ use rand::rngs::SmallRng;
 use rowmq_core::connection::{ServerUrl, SessionKind, connect};
 use tokio::time::{Instant, sleep};
 
-use crate::arena::{Arena, ServerKind, WORK};
+use crate::arena::{Arena, ServerKind};
 use crate::task::{Ending, Task};
+use crate::topics::WORK;
 
 /// Connections left to new sessions of the fleet when another account begins to take the rest.
 const FREE: u64 = 4;

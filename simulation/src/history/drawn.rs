@@ -9,7 +9,8 @@ use rowmq_core::model::{Limits, OnDone, Rate};
 use rowmq_core::worker::ClaimStrategy;
 
 use super::Cast;
-use crate::settings::{Settings, Streamed, Subject, Weather};
+use crate::rules::Subject;
+use crate::settings::{Settings, Streamed, Weather};
 
 pub(super) fn settings(seed: u64, cast: Cast) -> Settings {
     // A separate generator, so that adding or removing a setting does not change the faults of a

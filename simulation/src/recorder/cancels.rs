@@ -4,9 +4,9 @@ use rowmq_core::cancellation::Was;
 use rowmq_core::model::Settlement;
 use rowmq_core::worker::SettleOutcome;
 
+use super::Share;
 use super::{Recorder, Run, Sent, Story};
 use crate::recorder::EndState;
-use crate::stage::Share;
 
 /// The answer to an attempt to cancel a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,8 +4,8 @@ use rowmq_core::Delivery;
 use rowmq_core::model::{DeliveryNo, Settlement};
 use rowmq_core::worker::SettleOutcome;
 
+use super::Share;
 use super::{Recorder, Run, Story, share};
-use crate::stage::Share;
 
 /// The answer to a handler that has saved a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
+use rowmq_core::model::{MsgId, TopicId};
 use rowmq_core::worker::SettleOutcome;
 
 use super::{Recorder, Run, Sent};
-use crate::stage::Share;
 
 /// Lone crashes after which a message may be dead-lettered: the topic's default.
 const MAX_CRASHES: usize = 3;
+
+/// A message as one of its readers has it. The first is the topic, or the group.
+pub(crate) type Share = (TopicId, MsgId);
 
 /// Where a message is at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

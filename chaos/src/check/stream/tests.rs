@@ -2,8 +2,8 @@
 
 use crate::check::tests::found;
 use crate::check::{Breach, Findings, Leftovers, Trace};
-use crate::stream::Group;
-use crate::tag::{Actor, Share, Tag};
+use crate::stream::{Group, Share};
+use crate::tag::{Actor, Tag};
 
 /// Actor 4 sends 4:0 to 4:3 to the stream, each when the previous one is stored.
 const SENT: &str = "1000000 stream 4\n\
