@@ -17,11 +17,16 @@ use rowmq_core::worker::{Effects, Ending, Perform, SettleOutcome, Settled, Worke
 use rowmq_core::{AsyncMysqlConnection, Delivery, Topic};
 use tokio_util::sync::CancellationToken;
 
+use crate::patience::greeted;
+
 /// How many messages one claim takes.
 const CLAIM: u32 = 100;
 
 /// How many due messages one move makes ready.
 const PROMOTE: u32 = 512;
+
+/// The lease of a drain's worker.
+const LEASE: Duration = Duration::from_secs(60);
 
 /// The pause before a claim that found nothing is tried again, while something is ready.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -144,8 +149,11 @@ pub(crate) async fn drain(
 ) -> Drained {
     let open = topic.effective_access.may_claim();
     assert!(open, "the claims of the topic '{}' are paused", topic.name);
-    let options = WorkerOptions::new(url.clone(), "queue-test");
-    let worker = Worker::start(options).await.expect("a worker starts");
+    let mut options = WorkerOptions::new(url.clone(), "queue-test");
+    // A call may take half of it, and on a busy machine does take long.
+    options.lease = LEASE;
+    let start = async || Worker::start(options.clone()).await;
+    let worker = greeted(start).await.expect("a worker starts");
     let mut report = Drained::default();
     // Kept until the end: if they were settled at once, they could be claimed again for ever.
     let mut put_off = Vec::new();

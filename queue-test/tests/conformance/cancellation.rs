@@ -4,18 +4,17 @@ use std::time::Duration;
 
 use diesel_async::SimpleAsyncConnection;
 use rowmq_core::cancellation::{Attempt, Cancellation, Claims, Was};
-use rowmq_core::connection::{Session, SessionKind};
+use rowmq_core::connection::Session;
 use rowmq_core::model::found::StateWord;
 use rowmq_core::model::{Limits, Sampling, Settlement, TopicSettings};
 use rowmq_core::worker::SettleOutcome;
 use rowmq_core::{NewMessage, Priority, Unique, enqueue_to, store};
 
 use crate::rescue::crash_and_rescue;
-use crate::scene::{Scene, all, claim_n, settle};
+use crate::scene::{Scene, all, claim_n, session_at, settle};
 
 pub(crate) async fn session(scene: &Scene) -> Session {
-    let deadline = Duration::from_secs(30);
-    Session::open(scene.db.url(), SessionKind::Plain, deadline).await.unwrap()
+    session_at(scene.db.url(), Duration::from_secs(30)).await
 }
 
 /// Creates a scene with a message that holds a unique key until it is done.

@@ -98,12 +98,14 @@ async fn a_tcp_connection_stays_one() {
 async fn a_pool_replaces_a_killed_connection_after_one_failure() {
     let mut scene = Scene::new().await;
     let pool = Pool::new(scene.db.url().clone(), 1, Duration::from_secs(10)).unwrap();
-    let id =
-        pool.call("ask", async |conn| Ok(process_list::sight(conn).await?.conn)).await.unwrap();
+    let id = pool
+        .call("ask", async |conn| Ok(process_list::visibility(conn).await?.conn))
+        .await
+        .unwrap();
     scene.sql(&format!("KILL {id}")).await;
     let failed = pool.call("ask", async |conn| store::topic::all(conn).await).await;
     assert_eq!(failed.unwrap_err().fault(), Fault::Gone);
-    let now = pool.call("ask", async |conn| Ok(process_list::sight(conn).await?.conn)).await;
+    let now = pool.call("ask", async |conn| Ok(process_list::visibility(conn).await?.conn)).await;
     assert_ne!(now.unwrap(), id);
 }
 

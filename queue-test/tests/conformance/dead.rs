@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use diesel_async::SimpleAsyncConnection;
 use futures_util::future::join_all;
-use rowmq_core::connection::{ServerUrl, Session, SessionKind, transaction};
+use rowmq_core::connection::{ServerUrl, Session, transaction};
 use rowmq_core::dead;
 use rowmq_core::model::{Access, DeadCause, RowId, Settlement};
 use rowmq_core::store::dead::{self as stored, DeadFilter, DeadLetter};
@@ -16,7 +16,7 @@ use rowmq_core::{Delivery, Error};
 use rowmq_test::proxy::FaultProxy;
 use rowmq_test::until;
 
-use crate::scene::{Scene, all, bodies, claim_n, settle};
+use crate::scene::{Scene, all, bodies, claim_n, session_at, settle};
 
 /// More dead letters than one look reads.
 const MANY: usize = 1_300;
@@ -58,7 +58,7 @@ impl Scene {
 }
 
 pub(crate) async fn session(url: &ServerUrl) -> Session {
-    Session::open(url, SessionKind::Plain, Duration::from_secs(30)).await.unwrap()
+    session_at(url, Duration::from_secs(30)).await
 }
 
 fn errors(letters: &[DeadLetter]) -> Vec<&str> {
@@ -177,9 +177,7 @@ async fn a_redrive_that_is_cut_off_leaves_every_message_in_one_place() {
         let mut scene = Scene::new().await;
         scene.many_dead(MANY).await;
         let proxy = FaultProxy::start(scene.db.url()).await;
-        let deadline = Duration::from_secs(30);
-        let url = proxy.url(scene.db.url());
-        let mut session = Session::open(&url, SessionKind::Plain, deadline).await.unwrap();
+        let mut session = session(&proxy.url(scene.db.url())).await;
         proxy.drop_reply_after(statement);
         let redriven =
             dead::redrive(&mut session, &scene.topic, &DeadFilter::default(), None, |_| {}).await;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use diesel_async::SimpleAsyncConnection;
-use rowmq_core::connection::{Session, SessionKind};
+use rowmq_core::connection::Session;
 use rowmq_core::doctor::{Verdict, examine};
 use rowmq_core::model::{Access, Action, Actor, Change, TopicSettings};
 use rowmq_core::store::topic;
@@ -11,7 +11,7 @@ use rowmq_core::topic::change_access;
 use rowmq_core::topic::deletion::{Closed, lost, restore};
 use rowmq_core::{AsyncMysqlConnection, Error, NewMessage, TopicName, enqueue};
 
-use crate::scene::{Scene, bodies, claim_n};
+use crate::scene::{Scene, bodies, claim_n, session_at};
 
 const ENQUEUE: &str = "CALL queue_enqueue('t', 'acknowledged', NULL, NULL, NULL, NULL, NULL)";
 
@@ -21,8 +21,7 @@ fn change(scene: &Scene, action: Action) -> Change {
 }
 
 async fn session(scene: &Scene) -> Session {
-    let deadline = Duration::from_secs(60);
-    Session::open(scene.db.url(), SessionKind::Plain, deadline).await.unwrap()
+    session_at(scene.db.url(), Duration::from_secs(60)).await
 }
 
 async fn close(scene: &Scene, session: &mut Session) -> Closed {

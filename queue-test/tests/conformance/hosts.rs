@@ -6,12 +6,12 @@ use rowmq_core::doctor::{Verdict, examine, require};
 use rowmq_core::model::{OnDone, Settlement};
 use rowmq_core::store::topic;
 use rowmq_core::worker::{Phase, SettleOutcome, Settled, Worker};
-use rowmq_core::{Delivery, Error, Fault, MsgId, Result};
+use rowmq_core::{Delivery, Error, Fault, MsgId};
 use rowmq_test::proxy::FaultProxy;
-use rowmq_test::{PATIENCE, until};
-use std::time::{Duration, Instant};
+use rowmq_test::until;
+use std::time::Duration;
 
-use crate::scene::{Scene, claim_n};
+use crate::scene::{Scene, answered, claim_n};
 
 /// An address without a listener.
 const DEAD: &str = "127.0.0.1:1";
@@ -20,19 +20,6 @@ const DEAD: &str = "127.0.0.1:1";
 fn by_way_of(scene: &Scene, proxies: &[&FaultProxy]) -> ServerUrl {
     let hosts: Vec<_> = proxies.iter().map(|proxy| proxy.address().to_string()).collect();
     scene.db.url().with_hosts(hosts.iter().map(String::as_str)).unwrap()
-}
-
-/// Tries until a host that works has greeted in time: on a busy machine one may not, within the two
-/// seconds that each of several hosts has.
-async fn answered<T>(attempt: impl AsyncFn() -> Result<T>) -> Result<T> {
-    let start = Instant::now();
-    loop {
-        let done = attempt().await;
-        let late = done.as_ref().is_err_and(|error| error.fault() == Fault::Gone);
-        if !late || start.elapsed() > PATIENCE {
-            return done;
-        }
-    }
 }
 
 #[tokio::test]

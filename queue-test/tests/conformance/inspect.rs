@@ -208,15 +208,15 @@ async fn an_account_with_process_sees_every_connection_and_one_without_only_its_
     let with = scene.db.account(&["SELECT ON {}.*", "PROCESS ON *.*"]).await;
     let without = scene.db.account(&["SELECT ON {}.*"]).await;
     let mut stranger = scene.db.connect().await;
-    let stranger = process_list::sight(&mut stranger).await.unwrap().conn;
+    let stranger = process_list::visibility(&mut stranger).await.unwrap().conn;
     for (url, process) in [(with, true), (without, false)] {
         let mut conn = connect(&url, SessionKind::Plain).await.unwrap();
         let mut own = connect(&url, SessionKind::Plain).await.unwrap();
-        let sight = process_list::sight(&mut conn).await.unwrap();
-        let own = process_list::sight(&mut own).await.unwrap();
-        assert_eq!((sight.process, &sight.account), (process, &own.account));
+        let visibility = process_list::visibility(&mut conn).await.unwrap();
+        let own = process_list::visibility(&mut own).await.unwrap();
+        assert_eq!((visibility.process, &visibility.account), (process, &own.account));
         let listed = process_list::show(&mut conn).await.unwrap();
-        assert!(listed.contains(&sight.conn) && listed.contains(&own.conn));
+        assert!(listed.contains(&visibility.conn) && listed.contains(&own.conn));
         assert_eq!(listed.contains(&stranger), process);
     }
 }
@@ -229,7 +229,7 @@ async fn the_process_list_can_be_read_while_a_binary_body_is_on_its_way() {
     locker.batch_execute("LOCK TABLES queue_message WRITE").await.unwrap();
     let mut sender = scene.db.connect().await;
     wait_for_locks(&mut sender).await;
-    let id = process_list::sight(&mut sender).await.unwrap().conn;
+    let id = process_list::visibility(&mut sender).await.unwrap().conn;
     let topic = scene.topic.clone();
     let binary = NewMessage::new(vec![0xC3, 0x28, 0xFF, 0x00, 0xA1]).with_key([0xFF, 0xFE]);
     let sending = rowmq_core::enqueue_to(&mut sender, &topic, std::slice::from_ref(&binary));

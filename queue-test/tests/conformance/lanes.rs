@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use diesel_async::SimpleAsyncConnection;
-use rowmq_core::connection::{SessionKind, connect, transaction};
+use rowmq_core::connection::transaction;
 use rowmq_core::store::enqueue::{insert, insert_in_lane};
 use rowmq_core::store::inspect::{depth, peek};
 use rowmq_core::store::lane::{self, Fenced, LaneId, LaneKind};
@@ -12,7 +12,7 @@ use rowmq_test::proxy::FaultProxy;
 use rowmq_test::until;
 use uuid::Uuid;
 
-use crate::scene::{Scene, number};
+use crate::scene::{Scene, connected, number, wait_for_locks};
 
 /// Enqueues `n` messages in the lane, as its batch number `seq`.
 async fn send(
@@ -87,6 +87,7 @@ async fn a_fence_waits_until_every_transaction_on_the_lane_has_ended() {
         let mut scene = Scene::new().await;
         let (topic, lane) = (scene.topic.clone(), open(&mut scene.conn).await);
         let (mut sending, mut asking) = (scene.db.connect().await, scene.db.connect().await);
+        wait_for_locks(&mut asking).await;
         sending.batch_execute("BEGIN").await.unwrap();
         send(&mut sending, &topic, 1, lane, 1).await.unwrap();
         let end = async {
@@ -122,7 +123,7 @@ async fn after_a_lost_reply_the_lane_tells_whether_the_batch_was_committed() {
         let statement = if in_transaction { "COMMIT" } else { "INSERT INTO queue_message" };
         for arrives in [true, false] {
             let lane = open(&mut scene.conn).await;
-            let mut conn = connect(&url, SessionKind::Plain).await.unwrap();
+            let mut conn = connected(&url).await;
             if arrives {
                 proxy.drop_reply_after(statement);
             } else {

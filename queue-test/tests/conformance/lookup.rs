@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use crate::find::searchable;
 use crate::moves::promote;
-use crate::scene::{Scene, claim_n, retry, settle};
+use crate::scene::{Scene, claim_n, retry, settle, wait_for_locks};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -125,6 +125,7 @@ async fn moves_of_many_among_others_enter_the_new_rows() {
         // Two promoters, and a producer that enqueues at the same time.
         let (mut a, mut b, mut c) =
             (scene.db.connect().await, scene.db.connect().await, scene.db.connect().await);
+        wait_for_locks(&mut c).await;
         let promoting = async |conn: &mut _| while promote(conn, 90).await > 0 {};
         let more = async {
             for _ in 0..30 {

@@ -24,7 +24,7 @@ use rowmq_core::{AsyncMysqlConnection, Delivery, Error, Moment, NewMessage, Prio
 use simulation::Model;
 use uuid::Uuid;
 
-use crate::scene::Scene;
+use crate::scene::{Scene, wait_for_locks};
 
 const SESSIONS: usize = 3;
 const SEQUENCES: u64 = 12;
@@ -223,7 +223,7 @@ async fn perform(
                     shown(moves::to_scheduled(conn, &claimed, when, Some("e")).await)
                 }
                 7 => {
-                    let when = Moment::After(Duration::from_secs(60));
+                    let when = Moment::After(Duration::from_secs(3600));
                     shown(moves::to_scheduled(conn, &claimed, when, None).await)
                 }
                 4 => shown(moves::to_dead(conn, &claimed, DeadCause::Handler, "e").await),
@@ -252,7 +252,7 @@ async fn perform(
         }
         Step::Promote => match scheduled::lock_due(conn, Reach::All, 100).await {
             Ok(due) if due.is_empty() => {
-                let waits = scheduled::next_due(conn, Reach::Recent).await;
+                let waits = scheduled::next_due(conn, Reach::All).await;
                 shown(waits.map(|wait| wait.is_some()))
             }
             Ok(due) => {
@@ -419,7 +419,9 @@ async fn compare() {
         let mut conns = Vec::new();
         for _ in 0..SESSIONS {
             links.push(model.connect().await);
-            conns.push(scene.db.connect().await);
+            let mut conn = scene.db.connect().await;
+            wait_for_locks(&mut conn).await;
+            conns.push(conn);
         }
         let (mut server_side, mut model_side) = (Side::new(conns).await, Side::new(links).await);
         let mut rng = StdRng::seed_from_u64(seed);

@@ -1,6 +1,6 @@
 //! Moves between tables: by the keys of locked rows, never by a predicate twice.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use diesel_async::SimpleAsyncConnection;
 use futures_util::future::join_all;
@@ -11,21 +11,29 @@ use rowmq_core::store::row_set::RowSet;
 use rowmq_core::store::scheduled::{self, Due, Reach};
 use rowmq_core::store::{floor, lookup, settle};
 use rowmq_core::{AsyncMysqlConnection, Error, Moment, NewMessage, Priority, enqueue_all};
+use rowmq_test::PATIENCE;
 
 use crate::scene::{Scene, all, bodies, claim_n, numbers, retry, settle as settle_all};
 
 /// Makes due messages ready, as a promoter does; returns how many.
 pub(crate) async fn promote(conn: &mut AsyncMysqlConnection, limit: u32) -> usize {
-    let moved = transaction(conn, "promote", async |conn| {
-        let due = scheduled::lock_due(conn, Reach::All, limit).await?;
-        if let Some(first) = due.first().copied() {
-            let row = scheduled::promote(conn, &rows(&due)).await?;
-            lookup::follow_promoted(conn, row, &due).await?;
-            floor::publish(conn, first.topic, first.priority, row).await?;
+    let start = Instant::now();
+    loop {
+        let moved = transaction(conn, "promote", async |conn| {
+            let due = scheduled::lock_due(conn, Reach::All, limit).await?;
+            if let Some(first) = due.first().copied() {
+                let row = scheduled::promote(conn, &rows(&due)).await?;
+                lookup::follow_promoted(conn, row, &due).await?;
+                floor::publish(conn, first.topic, first.priority, row).await?;
+            }
+            Ok(due.len())
+        });
+        match moved.await {
+            // Another session has held a lock for longer than a transaction waits.
+            Err(error) if error.fault().is_conflict() && start.elapsed() < PATIENCE => {}
+            moved => return moved.unwrap(),
         }
-        Ok(due.len())
-    });
-    moved.await.unwrap()
+    }
 }
 
 fn rows(due: &[Due]) -> RowSet {

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use rowmq_core::connection::{Session, SessionKind, connect, transaction};
+use rowmq_core::connection::{Session, SessionKind, transaction};
 use rowmq_core::store::doctor::connection_ids;
 use rowmq_core::{Error, Fault, NewMessage, enqueue};
 use rowmq_test::proxy::{FaultProxy, Side};
 use rowmq_test::until;
 
-use crate::scene::{Scene, threads};
+use crate::scene::{Scene, answered, connected, session_at, threads};
 
 /// Short: the test waits for it.
-const DEADLINE: Duration = Duration::from_secs(1);
+const DEADLINE: Duration = Duration::from_secs(5);
 
 #[tokio::test]
 async fn a_trap_waits_for_the_execution_of_a_prepared_statement() {
@@ -19,7 +19,7 @@ async fn a_trap_waits_for_the_execution_of_a_prepared_statement() {
     let proxy = FaultProxy::start(scene.db.url()).await;
     let (url, name) = (proxy.url(scene.db.url()), scene.topic.name.clone());
     for prepared in [false, true] {
-        let mut conn = connect(&url, SessionKind::Plain).await.unwrap();
+        let mut conn = connected(&url).await;
         if prepared {
             enqueue(&mut conn, &name, &NewMessage::new("m")).await.unwrap();
         }
@@ -38,8 +38,11 @@ async fn a_connection_cut_at_one_end_stays_open_at_the_other() {
     let proxy = FaultProxy::start(scene.db.url()).await;
     for side in [Side::Client, Side::Server] {
         let url = proxy.url(scene.db.url());
-        let before = proxy.ports();
-        let mut session = Session::open(&url, SessionKind::Plain, DEADLINE).await.unwrap();
+        let opened = answered(async || {
+            let before = proxy.ports();
+            Ok((Session::open(&url, SessionKind::Plain, DEADLINE).await?, before))
+        });
+        let (mut session, before) = opened.await.unwrap();
         let ids = session.call("test", async |conn| connection_ids(conn).await).await.unwrap();
         let port = proxy.ports().into_iter().find(|port| !before.contains(port)).unwrap();
         proxy.cut(port, side);
@@ -67,7 +70,7 @@ async fn a_connection_that_goes_dark_in_a_transaction_leaves_it_open() {
     let proxy = FaultProxy::start(scene.db.url()).await;
     let name = scene.topic.name.clone();
     let url = proxy.url(scene.db.url());
-    let mut session = Session::open(&url, SessionKind::Plain, DEADLINE).await.unwrap();
+    let mut session = session_at(&url, DEADLINE).await;
     proxy.darken_at("COMMIT");
     let work = async |conn: &mut _| enqueue(conn, &name, &NewMessage::new("m")).await;
     let lost = session.transaction("test", work).await;
@@ -84,10 +87,10 @@ async fn a_slow_network_delays_and_loses_nothing() {
     let mut scene = Scene::new().await;
     let proxy = FaultProxy::start(scene.db.url()).await;
     let name = scene.topic.name.clone();
-    let mut conn = connect(&proxy.url(scene.db.url()), SessionKind::Plain).await.unwrap();
+    let mut conn = connected(&proxy.url(scene.db.url())).await;
     let patience = Duration::from_millis(500);
     let url = proxy.url(scene.db.url());
-    let mut hasty = Session::open(&url, SessionKind::Plain, patience).await.unwrap();
+    let mut hasty = session_at(&url, patience).await;
     proxy.delay(Duration::from_millis(50));
     transaction(&mut conn, "test", async |conn| enqueue(conn, &name, &NewMessage::new("m")).await)
         .await

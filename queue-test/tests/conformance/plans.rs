@@ -6,7 +6,7 @@ use std::time::Duration;
 use chrono::DateTime;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, OptsBuilder, Params, Row};
-use rowmq_core::connection::{ServerUrl, Session, SessionKind, connect, transaction};
+use rowmq_core::connection::{ServerUrl, transaction};
 use rowmq_core::find::{Query, find};
 use rowmq_core::model::found::{Filter, StateWord};
 use rowmq_core::model::{
@@ -28,7 +28,9 @@ use rowmq_core::{
 };
 
 use crate::rescue::claims_of;
-use crate::scene::{STRATEGIES, Scene, all, claim_n, claim_one_suspect, retry, settle};
+use crate::scene::{
+    STRATEGIES, Scene, all, claim_n, claim_one_suspect, connected, retry, session_at, settle,
+};
 use crate::wire::{Recorder, Run};
 
 const ROWS: usize = 20_000;
@@ -234,7 +236,7 @@ pub(crate) async fn do_everything(scene: &mut Scene, recorder: &Recorder, strate
 
 /// Runs what a janitor and a producer run all the time, through the recorder.
 async fn sweep(scene: &mut Scene, recorder: &Recorder, worker: WorkerId) {
-    let mut conn = connect(recorder.url(), SessionKind::Plain).await.unwrap();
+    let mut conn = connected(recorder.url()).await;
     let start = Fence { worker: WorkerId(0), claim_no: ClaimNo(0) };
     rescue::zombie_claims(&mut conn, start, 100).await.unwrap();
     rescue::timed_claims(&mut conn, start, 100).await.unwrap();
@@ -312,8 +314,7 @@ async fn measure(conn: &mut AsyncMysqlConnection, topic: TopicId) {
 
 /// Finds messages by every filter there is, follows some, and prunes the lookup.
 async fn look_up(scene: &mut Scene, recorder: &Recorder) {
-    let deadline = Duration::from_secs(60);
-    let mut session = Session::open(recorder.url(), SessionKind::Plain, deadline).await.unwrap();
+    let mut session = session_at(recorder.url(), Duration::from_secs(60)).await;
     let day = Duration::from_secs(86_400);
     let mut topic = scene.topic.clone();
     let since = Some(DateTime::UNIX_EPOCH);
@@ -332,7 +333,7 @@ async fn look_up(scene: &mut Scene, recorder: &Recorder) {
             find(&mut session, &topic, &query).await.unwrap();
         }
     }
-    let mut conn = connect(recorder.url(), SessionKind::Plain).await.unwrap();
+    let mut conn = connected(recorder.url()).await;
     let id = scene.topic.id;
     lookup::topics(&mut conn).await.unwrap();
     let aged = lookup::aged(&mut conn, id, Duration::ZERO, None, 100).await.unwrap();

@@ -1,6 +1,6 @@
 //! Rescue: a dead worker's claims come back, row by row under its fence.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use diesel_async::SimpleAsyncConnection;
 use rowmq_core::connection::transaction;
@@ -10,9 +10,9 @@ use rowmq_core::store::claim::{Claim, Fence};
 use rowmq_core::store::rescue::ZombieClaim;
 use rowmq_core::store::row_set::RowSet;
 use rowmq_core::store::{claim, prune, rescue, worker};
-use rowmq_core::worker::{SettleOutcome, Worker, WorkerOptions};
+use rowmq_core::worker::{SettleOutcome, Worker};
 use rowmq_core::{AsyncMysqlConnection, NewMessage, Priority, enqueue};
-use rowmq_test::until;
+use rowmq_test::{PATIENCE, until};
 
 use crate::scene::{
     STRATEGIES, Scene, all, bodies, claim_n, claim_one_suspect, number, numbers, retry, settle,
@@ -36,18 +36,30 @@ async fn zombies(conn: &mut AsyncMysqlConnection, after: Fence, limit: u32) -> V
 
 /// Takes one claim back, in a transaction.
 pub(crate) async fn take(conn: &mut AsyncMysqlConnection, claim: &Claim, why: Why) -> TakenBack {
-    let taken = transaction(conn, "rescue", async |conn| take_back(conn, claim, why).await);
-    taken.await.unwrap()
+    let start = Instant::now();
+    loop {
+        let taken = transaction(conn, "rescue", async |conn| take_back(conn, claim, why).await);
+        match taken.await {
+            // Another session has held a lock for longer than a transaction waits.
+            Err(error) if error.fault().is_conflict() && start.elapsed() < PATIENCE => {}
+            taken => return taken.unwrap(),
+        }
+    }
+}
+
+/// Declares a worker dead, as soon as it does not beat at the same moment.
+pub(crate) async fn declare_dead(conn: &mut AsyncMysqlConnection, id: WorkerId, reason: &str) {
+    until("its death is decided", async || {
+        let seen = worker::find(conn, id).await.unwrap().unwrap();
+        worker::declare_dead(conn, &seen, reason).await.unwrap() == 1
+    })
+    .await;
 }
 
 /// Declares a worker dead and lets it end; returns the claims it leaves.
 pub(crate) async fn crash(conn: &mut AsyncMysqlConnection, crashed: Worker) -> Vec<Claim> {
     let id = crashed.id();
-    until("its death is decided", async || {
-        let seen = worker::find(conn, id).await.unwrap().unwrap();
-        worker::declare_dead(conn, &seen, "test").await.unwrap() == 1
-    })
-    .await;
+    declare_dead(conn, id, "test").await;
     drop(crashed);
     claims_of(conn, id).await
 }
@@ -338,13 +350,14 @@ async fn claims_of_topics_that_bound_their_runs_are_found_whatever_the_clock_say
     claim_n(&worker, scene.topic.id, 1).await;
     claim_n(&worker, patient.id, 1).await;
     claim_n(&worker, scene.topic.id, 1).await;
-    let lease = WorkerOptions::new(scene.db.url().clone(), "w").lease;
     for shift in ["- INTERVAL 1 DAY", "+ INTERVAL 1 DAY"] {
         scene.sql(&format!("UPDATE queue_claim SET claimed_at = claimed_at {shift}")).await;
         let found = rescue::timed_claims(&mut scene.conn, START, 10).await.unwrap();
         assert_eq!(found.len(), 2);
         assert!(found.iter().all(|timed| timed.claim.topic == scene.topic.id));
-        assert!(found.iter().all(|timed| timed.may_take == Duration::from_secs(60) + lease));
+        assert!(
+            found.iter().all(|timed| timed.may_take == Duration::from_secs(60) + worker.lease())
+        );
         let rest = rescue::timed_claims(&mut scene.conn, found[0].claim.fence, 10).await.unwrap();
         assert_eq!(rest, found[1..]);
     }

@@ -6,17 +6,15 @@ use std::time::{Duration, Instant};
 use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Nullable, Text, Unsigned};
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
+use rowmq_core::connection::{ServerUrl, Session, SessionKind, connect};
 use rowmq_core::model::{OnDone, Settlement, TopicId, TopicSettings};
 use rowmq_core::worker::{ClaimStrategy, SettleOutcome, Settled, Worker, WorkerOptions};
-use rowmq_core::{AsyncMysqlConnection, Delivery, NewMessage, Topic, enqueue_all};
-use rowmq_test::{TestDatabase, until};
+use rowmq_core::{AsyncMysqlConnection, Delivery, Fault, NewMessage, Result, Topic, enqueue_all};
+use rowmq_test::{PATIENCE, TestDatabase, until};
 
 /// The ways to claim; whatever holds for one must hold for the others.
 pub(crate) const STRATEGIES: [ClaimStrategy; 3] =
     [ClaimStrategy::SkipLocked, ClaimStrategy::UpdateThenSelect, ClaimStrategy::UpdateLimit];
-
-/// How long a test waits for a condition: far longer than it takes on a busy machine.
-const DEADLINE: Duration = Duration::from_secs(30);
 
 /// A database with the topic `t` in it.
 pub(crate) struct Scene {
@@ -52,9 +50,9 @@ impl Scene {
     }
 
     pub(crate) async fn worker_with(&self, change: impl FnOnce(&mut WorkerOptions)) -> Worker {
-        let mut options = WorkerOptions::new(self.db.url().clone(), "conformance");
+        let mut options = worker_options(self.db.url());
         change(&mut options);
-        Worker::start(options).await.unwrap()
+        start_worker(options).await
     }
 
     pub(crate) async fn sql(&mut self, sql: &str) {
@@ -101,6 +99,56 @@ impl Scene {
     }
 }
 
+/// Options with a lease so long that a busy server answers within half of it, as it must.
+pub(crate) fn worker_options(url: &ServerUrl) -> WorkerOptions {
+    let mut options = WorkerOptions::new(url.clone(), "conformance");
+    options.lease = Duration::from_secs(60);
+    options
+}
+
+/// Starts a worker, however long a busy server takes to greet.
+pub(crate) async fn start_worker(options: WorkerOptions) -> Worker {
+    let start = Instant::now();
+    loop {
+        match Worker::start(options.clone()).await {
+            Err(error) if error.fault() == Fault::Gone && start.elapsed() < PATIENCE => {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            started => return started.unwrap(),
+        }
+    }
+}
+
+/// Starts a worker on the server of `url`.
+pub(crate) async fn worker_at(url: &ServerUrl) -> Worker {
+    start_worker(worker_options(url)).await
+}
+
+/// Tries until a server that works has greeted in time: a busy one may not, within the seconds that
+/// the library waits for it.
+pub(crate) async fn answered<T>(attempt: impl AsyncFn() -> Result<T>) -> Result<T> {
+    let start = Instant::now();
+    loop {
+        let done = attempt().await;
+        let late = done.as_ref().is_err_and(|error| error.fault() == Fault::Gone);
+        if !late || start.elapsed() > PATIENCE {
+            return done;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Connects to the server of `url`, however long it takes to greet.
+pub(crate) async fn connected(url: &ServerUrl) -> AsyncMysqlConnection {
+    answered(async || connect(url, SessionKind::Plain).await).await.unwrap()
+}
+
+/// Opens a session with this deadline for each call, however long the server takes to greet.
+pub(crate) async fn session_at(url: &ServerUrl, deadline: Duration) -> Session {
+    let open = async || Session::open(url, SessionKind::Plain, deadline).await;
+    answered(open).await.unwrap()
+}
+
 /// A transaction that a session has open.
 #[derive(Debug)]
 pub(crate) struct Transaction {
@@ -121,6 +169,22 @@ pub(crate) async fn transactions_of(
     let of_this = |id| threads.iter().any(|it| it.id == id && it.database == database);
     let all = transactions(conn).await;
     all.into_iter().filter(|transaction| of_this(transaction.thread)).collect()
+}
+
+/// Returns those that stay open: another session's statement may be one for a moment.
+pub(crate) async fn lasting_transactions_of(
+    conn: &mut AsyncMysqlConnection,
+    database: &str,
+) -> Vec<Transaction> {
+    let mut open = transactions_of(conn, database).await;
+    for _ in 0..100 {
+        if open.is_empty() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        open = transactions_of(conn, database).await;
+    }
+    open
 }
 
 /// Returns every open transaction of the server. It reads the monitor's text, because
@@ -263,7 +327,7 @@ pub(crate) async fn claim_n(worker: &Worker, topic: TopicId, n: usize) -> Vec<De
             claimed => claimed.unwrap().deliveries,
         };
         if claimed.is_empty() {
-            assert!(start.elapsed() < DEADLINE, "{} messages instead of {n}", deliveries.len());
+            assert!(start.elapsed() < PATIENCE, "{} messages instead of {n}", deliveries.len());
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         deliveries.extend(claimed);

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use diesel::QueryableByName;
 use diesel::sql_types::Text;
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
+use futures_util::future::join_all;
 use rowmq_core::connection::{SessionKind, connect};
 use rowmq_core::store::installation;
 use rowmq_core::{Error, Fault, migration};
@@ -134,15 +135,14 @@ async fn every_id_of_rows_workers_claims_and_connections_has_64_bits() {
     assert_eq!(scene.number(narrow).await, 0);
 }
 
-/// Diesel's migrations need a runtime with several threads.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn migrating_again_does_nothing() {
     let scene = Scene::new().await;
     assert_eq!(migration::pending(scene.db.url()).await.unwrap(), []);
     assert_eq!(migration::run(scene.db.url()).await.unwrap(), []);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn a_dry_run_tells_what_would_run_and_changes_nothing() {
     let scene = Scene::new().await;
     let bare = TestDatabase::empty_on(scene.db.url()).await;
@@ -155,27 +155,25 @@ async fn a_dry_run_tells_what_would_run_and_changes_nothing() {
     assert_eq!(migration::pending(bare.url()).await.unwrap(), []);
 }
 
-/// The text of the dry run, fed to a shell statement by statement, would create the same schema.
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+#[tokio::test]
 async fn of_migrators_at_the_same_moment_one_migrates_and_all_succeed() {
     let scene = Scene::new().await;
     let bare = TestDatabase::empty_on(scene.db.url()).await;
-    let migrators: Vec<_> = (0..4)
-        .map(|_| {
-            let url = bare.url().clone();
-            // Each on its own thread: a migration blocks the one it runs on.
-            std::thread::spawn(move || {
-                let runtime = tokio::runtime::Runtime::new().unwrap();
-                runtime.block_on(migration::run(&url)).unwrap().len()
-            })
-        })
-        .collect();
-    let applied: Vec<_> = migrators.into_iter().map(|it| it.join().unwrap()).collect();
+    let migrate = async || {
+        loop {
+            // Those that come later wait for ten seconds.
+            match migration::run(bare.url()).await {
+                Err(Error::MigrationRunning { .. }) => {}
+                done => break done.unwrap().len(),
+            }
+        }
+    };
+    let applied = join_all((0..4).map(|_| migrate())).await;
     assert_eq!(applied.iter().filter(|n| **n > 0).count(), 1, "{applied:?}");
     assert_eq!(migration::pending(bare.url()).await.unwrap(), []);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn a_migrator_that_finds_another_at_work_says_so() {
     let scene = Scene::new().await;
     let bare = TestDatabase::empty_on(scene.db.url()).await;
@@ -191,7 +189,7 @@ async fn a_migrator_that_finds_another_at_work_says_so() {
     migration::run(neighbour.url()).await.unwrap();
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn an_account_that_may_not_create_tables_is_told_so() {
     let scene = Scene::new().await;
     let bare = TestDatabase::empty_on(scene.db.url()).await;
@@ -201,7 +199,7 @@ async fn an_account_that_may_not_create_tables_is_told_so() {
 }
 
 /// The user's application may have its own tables and migrations in the same database.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn migrating_leaves_what_else_is_in_the_database_alone() {
     let scene = Scene::new().await;
     let bare = TestDatabase::empty_on(scene.db.url()).await;
@@ -218,7 +216,7 @@ async fn migrating_leaves_what_else_is_in_the_database_alone() {
 }
 
 /// A migration that stopped half-way is continued or refused with a clear error, never skipped.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn a_half_made_schema_is_noticed() {
     let scene = Scene::new().await;
     let bare = TestDatabase::empty_on(scene.db.url()).await;

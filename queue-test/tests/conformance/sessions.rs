@@ -5,21 +5,26 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use diesel_async::SimpleAsyncConnection;
-use rowmq_core::connection::{Link, Pool, Session, SessionKind, connect, transaction};
+use rowmq_core::connection::{Link, Pool, SessionKind, connect, transaction};
 use rowmq_core::model::TopicId;
 use rowmq_core::store::doctor::connection_ids;
 use rowmq_core::{AsyncMysqlConnection, Error, Fault, NewMessage, enqueue, store};
 use rowmq_test::proxy::FaultProxy;
-use rowmq_test::until;
+use rowmq_test::{PATIENCE, until};
 
-use crate::scene::{Scene, failure, number, text, threads};
-
-const PATIENCE: Duration = Duration::from_secs(10);
+use crate::scene::{
+    Scene, answered, connected, failure, number, session_at, text, threads, wait_for_locks,
+};
 
 /// Returns the server's side of a session, for statements outside the store.
 fn server(link: &mut Link) -> &mut AsyncMysqlConnection {
     let Link::Server(conn) = link else { panic!("a session of a simulation") };
     conn
+}
+
+/// Connects to the scene's database, however long the server takes to greet.
+async fn connected_as(scene: &Scene, kind: SessionKind) -> AsyncMysqlConnection {
+    answered(async || connect(scene.db.url(), kind).await).await.unwrap()
 }
 
 async fn own_id(conn: &mut AsyncMysqlConnection) -> rowmq_core::Result<u64> {
@@ -41,11 +46,10 @@ async fn run(conn: &mut AsyncMysqlConnection, sql: &str) -> rowmq_core::Result<(
 #[tokio::test]
 async fn a_leased_session_has_all_three_timeouts_and_a_plain_one_the_servers_own() {
     let scene = Scene::new().await;
-    let leased = SessionKind::Leased(Duration::from_secs(7));
-    let mut leased = connect(scene.db.url(), leased).await.unwrap();
-    let mut plain = connect(scene.db.url(), SessionKind::Plain).await.unwrap();
+    let mut leased = connected_as(&scene, SessionKind::Leased(Duration::from_secs(100))).await;
+    let mut plain = connected_as(&scene, SessionKind::Plain).await;
     for variable in ["wait_timeout", "net_read_timeout", "net_write_timeout"] {
-        assert_eq!(number(&mut leased, &format!("SELECT @@{variable}")).await, 7, "{variable}");
+        assert_eq!(number(&mut leased, &format!("SELECT @@{variable}")).await, 100, "{variable}");
         let own = number(&mut plain, &format!("SELECT @@GLOBAL.{variable}")).await;
         assert_eq!(number(&mut plain, &format!("SELECT @@{variable}")).await, own, "{variable}");
     }
@@ -55,7 +59,7 @@ async fn a_leased_session_has_all_three_timeouts_and_a_plain_one_the_servers_own
 async fn every_session_is_set_up_as_the_protocol_needs_it() {
     let scene = Scene::new().await;
     for kind in [SessionKind::Plain, SessionKind::Leased(Duration::from_secs(9))] {
-        let mut conn = connect(scene.db.url(), kind).await.unwrap();
+        let mut conn = connected_as(&scene, kind).await;
         assert_eq!(number(&mut conn, "SELECT @@innodb_lock_wait_timeout").await, 1);
         assert_eq!(number(&mut conn, "SELECT @@autocommit").await, 1);
         assert_eq!(text(&mut conn, "SELECT @@transaction_isolation").await, "READ-COMMITTED");
@@ -74,15 +78,14 @@ async fn every_session_is_set_up_as_the_protocol_needs_it() {
 #[tokio::test]
 async fn a_client_frozen_in_the_middle_of_a_result_is_dropped_within_its_lease() {
     let mut scene = Scene::new().await;
-    let leased = SessionKind::Leased(Duration::from_secs(3));
-    let mut conn = connect(scene.db.url(), leased).await.unwrap();
-    let id = own_id(&mut conn).await.unwrap();
     // More than all the buffers on the way can hold.
     scene.sql("CREATE TABLE wide (body LONGBLOB)").await;
     scene.sql("INSERT INTO wide VALUES (REPEAT('x', 1000000))").await;
     for _ in 0..6 {
         scene.sql("INSERT INTO wide SELECT body FROM wide").await;
     }
+    let mut conn = connected_as(&scene, SessionKind::Leased(Duration::from_secs(5))).await;
+    let id = own_id(&mut conn).await.unwrap();
     // Polled once, which sends the query, and never again: the client does not read the reply.
     let mut reading = Box::pin(conn.batch_execute("SELECT a.body FROM wide a, wide b"));
     assert!(futures_util::poll!(reading.as_mut()).is_pending());
@@ -102,8 +105,7 @@ async fn a_client_frozen_in_the_middle_of_a_result_is_dropped_within_its_lease()
 async fn row_locks_of_a_frozen_leased_session_are_freed_within_its_lease() {
     let mut scene = Scene::new().await;
     scene.enqueue(1).await;
-    let leased = SessionKind::Leased(Duration::from_secs(2));
-    let mut frozen = connect(scene.db.url(), leased).await.unwrap();
+    let mut frozen = connected_as(&scene, SessionKind::Leased(Duration::from_secs(5))).await;
     frozen.batch_execute("BEGIN; SELECT id FROM queue_message FOR UPDATE").await.unwrap();
     let free = "SELECT COUNT(*) FROM (SELECT id FROM queue_message FOR UPDATE SKIP LOCKED) m";
     assert_eq!(scene.number(free).await, 0);
@@ -116,8 +118,8 @@ async fn row_locks_of_a_frozen_leased_session_are_freed_within_its_lease() {
 #[tokio::test]
 async fn a_session_whose_call_was_dropped_is_lost_and_never_answers_the_next_call() {
     let scene = Scene::new().await;
-    let mut session = Session::open(scene.db.url(), SessionKind::Plain, PATIENCE).await.unwrap();
-    let slow = session.call("sleep", async |conn| run(server(conn), "SELECT SLEEP(1)").await);
+    let mut session = session_at(scene.db.url(), PATIENCE).await;
+    let slow = session.call("sleep", async |conn| run(server(conn), "SELECT SLEEP(60)").await);
     tokio::select! {
         _ = slow => panic!("it slept too short"),
         () = tokio::time::sleep(Duration::from_millis(50)) => {}
@@ -131,8 +133,9 @@ async fn a_session_whose_call_was_dropped_is_lost_and_never_answers_the_next_cal
 async fn a_session_whose_call_missed_its_deadline_is_lost() {
     let scene = Scene::new().await;
     let short = Duration::from_millis(200);
-    let mut session = Session::open(scene.db.url(), SessionKind::Plain, short).await.unwrap();
-    let slow = session.call("sleep", async |conn| run(server(conn), "SELECT SLEEP(1)").await).await;
+    let mut session = session_at(scene.db.url(), short).await;
+    let slow =
+        session.call("sleep", async |conn| run(server(conn), "SELECT SLEEP(60)").await).await;
     assert!(matches!(slow, Err(Error::Deadline { operation: "sleep", .. })), "{slow:?}");
     assert!(session.is_lost());
 }
@@ -140,7 +143,7 @@ async fn a_session_whose_call_missed_its_deadline_is_lost() {
 #[tokio::test]
 async fn a_failed_statement_costs_a_session_nothing() {
     let scene = Scene::new().await;
-    let mut session = Session::open(scene.db.url(), SessionKind::Plain, PATIENCE).await.unwrap();
+    let mut session = session_at(scene.db.url(), PATIENCE).await;
     let id = session.call("ask", async |conn| own_id(server(conn)).await).await.unwrap();
     let failed =
         session.call("fail", async |conn| run(server(conn), "SELECT nonsense").await).await;
@@ -151,7 +154,7 @@ async fn a_failed_statement_costs_a_session_nothing() {
 #[tokio::test]
 async fn a_killed_session_is_lost_at_its_next_call() {
     let mut scene = Scene::new().await;
-    let mut session = Session::open(scene.db.url(), SessionKind::Plain, PATIENCE).await.unwrap();
+    let mut session = session_at(scene.db.url(), PATIENCE).await;
     let id = session.call("ask", async |conn| own_id(server(conn)).await).await.unwrap();
     scene.sql(&format!("KILL {id}")).await;
     let next = session.call("ask", async |conn| own_id(server(conn)).await).await.unwrap_err();
@@ -166,7 +169,7 @@ async fn a_pool_closes_the_connection_of_a_dropped_call() {
     let pool = Pool::new(scene.db.url().clone(), 1, PATIENCE).unwrap();
     let mut before = pool.call("ask", async |conn| own_id(conn).await).await.unwrap();
     for _ in 0..5 {
-        let slow = pool.call("sleep", async |conn| run(conn, "SELECT SLEEP(0.5)").await);
+        let slow = pool.call("sleep", async |conn| run(conn, "SELECT SLEEP(60)").await);
         tokio::select! {
             _ = slow => panic!("it slept too short"),
             () = tokio::time::sleep(Duration::from_millis(20)) => {}
@@ -182,10 +185,10 @@ async fn a_pool_closes_the_connection_of_a_dropped_call() {
 #[tokio::test]
 async fn a_pool_closes_the_connection_of_a_call_that_missed_its_deadline() {
     let scene = Scene::new().await;
-    let short = Duration::from_millis(300);
+    let short = Duration::from_secs(5);
     let pool = Pool::new(scene.db.url().clone(), 1, short).unwrap();
     let before = pool.call("ask", async |conn| own_id(conn).await).await.unwrap();
-    let slow = pool.call("sleep", async |conn| run(conn, "SELECT SLEEP(1)").await).await;
+    let slow = pool.call("sleep", async |conn| run(conn, "SELECT SLEEP(60)").await).await;
     assert!(matches!(slow, Err(Error::Deadline { operation: "sleep", .. })), "{slow:?}");
     assert_ne!(pool.call("ask", async |conn| own_id(conn).await).await.unwrap(), before);
 }
@@ -316,7 +319,7 @@ async fn a_commit_without_an_answer_is_of_unknown_outcome() {
     let proxy = FaultProxy::start(scene.db.url()).await;
     let (url, name) = (proxy.url(scene.db.url()), scene.topic.name.clone());
     for (happened, rows) in [(true, 1), (false, 1)] {
-        let mut conn = connect(&url, SessionKind::Plain).await.unwrap();
+        let mut conn = connected(&url).await;
         if happened {
             proxy.drop_reply_after("COMMIT");
         } else {
@@ -337,7 +340,7 @@ async fn a_connection_that_breaks_before_the_commit_is_a_plain_failure() {
     let mut scene = Scene::new().await;
     let proxy = FaultProxy::start(scene.db.url()).await;
     let name = scene.topic.name.clone();
-    let mut conn = connect(&proxy.url(scene.db.url()), SessionKind::Plain).await.unwrap();
+    let mut conn = connected(&proxy.url(scene.db.url())).await;
     proxy.drop_reply_after("INSERT INTO queue_message");
     let lost =
         transaction(&mut conn, "test", async |c| enqueue(c, &name, &NewMessage::new("m")).await);
@@ -383,6 +386,7 @@ async fn transactions_that_deadlock_all_the_time_all_succeed() {
     let most_rounds = Cell::new(0);
     let storm = (0..8).map(async |me: usize| {
         let mut conn = scene.db.connect().await;
+        wait_for_locks(&mut conn).await;
         for round in 0..40 {
             let (first, second) = ((me + round) % 8, (me * 3 + round * 5 + 1) % 8);
             let mut rounds = 0;

@@ -7,7 +7,7 @@ use diesel_async::SimpleAsyncConnection;
 use rowmq_core::model::{DeadCause, DeliveryNo, OnDone, Settlement, TopicSettings};
 use rowmq_core::worker::{SettleOutcome, Settled};
 use rowmq_core::{NewMessage, Priority, enqueue, enqueue_all, store};
-use rowmq_test::until;
+use rowmq_test::{PATIENCE, until};
 
 use crate::scene::{STRATEGIES, Scene, all, bodies, claim_n, numbers, retry, settle};
 
@@ -285,7 +285,7 @@ async fn a_delay_beyond_the_calendar_is_settled_all_the_same() {
         Settled::new(&got[2], Settlement::Ack, OnDone::Keep(ages)),
         Settled::new(&got[3], discard(), OnDone::Keep(Duration::MAX)),
     ];
-    let settling = tokio::time::timeout(Duration::from_secs(10), worker.settle(batch));
+    let settling = tokio::time::timeout(PATIENCE, worker.settle(batch));
     let outcomes = settling.await.expect("it is not tried for ever").unwrap();
     assert_eq!(outcomes, [SettleOutcome::Settled; 4]);
     let far = "SELECT (SELECT COUNT(*) FROM queue_scheduled WHERE due_at > UTC_TIMESTAMP() + INTERVAL 9 YEAR) \

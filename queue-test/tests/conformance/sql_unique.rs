@@ -5,14 +5,13 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Value};
-use rowmq_core::connection::{Session, SessionKind};
 use rowmq_core::dead;
 use rowmq_core::model::{DeadCause, Settlement, TopicSettings};
 use rowmq_core::store::dead::DeadFilter;
 use uuid::Uuid;
 
 use crate::moves::promote;
-use crate::scene::{Scene, all, bodies, claim_n, settle};
+use crate::scene::{Scene, all, bodies, claim_n, session_at, settle};
 use crate::sql_contract::{client, refusal};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -197,7 +196,7 @@ async fn a_replacement_without_a_moment_makes_the_first_due_now_and_a_redriven_o
     assert_eq!(bodies(&got), ["now"]);
     let dead = Settlement::DeadLetter { cause: DeadCause::Handler, error: "no".to_owned() };
     settle(&worker, all(&got, &dead)).await;
-    let mut session = Session::open(scene.db.url(), SessionKind::Plain, HOUR).await.unwrap();
+    let mut session = session_at(scene.db.url(), HOUR).await;
     dead::redrive(&mut session, &scene.topic, &DeadFilter::default(), None, drop).await.unwrap();
     let second = called(&mut conn, &now).await;
     assert_eq!((second.0 != first, second.1), (true, 0));
@@ -215,9 +214,11 @@ async fn a_debounced_message_waits_anew_but_no_longer_than_its_longest_wait() {
         let rest = format!("'k', NULL, 'debounce', {most}, {moment}");
         called(&mut conn, &unique(&wait.to_string(), &rest)).await;
         let waits = scene.number(seconds).await;
-        // The moment was computed before the call, and the machine may be busy.
+        // The moment was computed before its own call and after the first one, and the machine may
+        // be busy.
         let expected = wait.min(300);
-        assert!((expected - 30..=expected).contains(&waits), "{wait}: {waits}");
+        let latest = if most == "NULL" { expected + 30 } else { expected };
+        assert!((expected - 30..=latest).contains(&waits), "{wait}: {waits}");
     }
     assert_eq!(scene.text("SELECT body FROM queue_scheduled").await, "900");
 }

@@ -24,10 +24,7 @@ use rowmq_core::worker::Worker;
 use rowmq_core::{
     AsyncMysqlConnection, Delivery, NewMessage, Topic, TopicName, enqueue_all, store,
 };
-use rowmq_test::TestDatabase;
-
-/// How long a test waits for messages: far longer than it takes on a busy machine.
-const DEADLINE: Duration = Duration::from_secs(30);
+use rowmq_test::{PATIENCE, TestDatabase};
 
 /// A database with the stream `s` in it.
 pub(crate) struct Stream {
@@ -101,8 +98,7 @@ impl Stream {
     }
 
     pub(crate) async fn worker(&self) -> Worker {
-        let options = rowmq_core::worker::WorkerOptions::new(self.db.url().clone(), "conformance");
-        Worker::start(options).await.unwrap()
+        crate::scene::worker_at(self.db.url()).await
     }
 }
 
@@ -112,9 +108,13 @@ pub(crate) async fn claim_n(worker: &Worker, group: &Topic, n: usize) -> Vec<Del
     let mut deliveries = Vec::new();
     while deliveries.len() < n {
         let limit = u32::try_from(n - deliveries.len()).unwrap();
-        let claimed = worker.claim_range(group.group().unwrap(), limit).await.unwrap().deliveries;
+        let claimed = match worker.claim_range(group.group().unwrap(), limit).await {
+            // Another session has held a lock for longer than a claim waits.
+            Err(error) if error.fault().is_conflict() => Vec::new(),
+            claimed => claimed.unwrap().deliveries,
+        };
         if claimed.is_empty() {
-            assert!(start.elapsed() < DEADLINE, "{} messages instead of {n}", deliveries.len());
+            assert!(start.elapsed() < PATIENCE, "{} messages instead of {n}", deliveries.len());
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         deliveries.extend(claimed);

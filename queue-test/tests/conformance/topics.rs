@@ -154,5 +154,5 @@ async fn the_servers_time_is_utc_and_moves() {
     let second = topic::server_time(&mut scene.conn).await.unwrap();
     assert!(second >= first);
     let unix = scene.number("SELECT UNIX_TIMESTAMP()").await;
-    assert!((first.and_utc().timestamp() - unix).abs() <= 2);
+    assert!((first.and_utc().timestamp() - unix).abs() <= 60);
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rowmq_core::connection::{Connection, SessionKind, connect, transaction};
+use rowmq_core::connection::{Connection, transaction};
 use rowmq_core::handler::{Context, RunOutcome};
 use rowmq_core::model::trace::{Event, Record};
 use rowmq_core::model::{DeadCause, OnDone, Sampling, Settlement, TopicSettings};
@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::moves::promote;
 use crate::rescue::{crash, take};
-use crate::scene::{STRATEGIES, Scene, all, claim_n, retry, settle};
+use crate::scene::{STRATEGIES, Scene, all, claim_n, connected, retry, settle};
 use crate::wire::Recorder;
 
 pub(crate) fn traced() -> TopicSettings {
@@ -168,7 +168,7 @@ async fn a_topic_without_traces_says_nothing_of_them_to_the_server() {
     for (settings, statements) in [(TopicSettings::default(), false), (traced(), true)] {
         let mut scene = Scene::with(&settings).await;
         let recorder = Recorder::start(scene.db.url()).await;
-        let mut conn = connect(recorder.url(), SessionKind::Plain).await.unwrap();
+        let mut conn = connected(recorder.url()).await;
         enqueue(&mut conn, &scene.topic.name, &NewMessage::new("m")).await.unwrap();
         let worker = scene.worker_with(|options| options.url = recorder.url().clone()).await;
         let got = claim_n(&worker, scene.topic.id, 1).await;
@@ -294,27 +294,27 @@ async fn the_story_of_a_message_is_told_with_a_trace_and_without() {
     let mut scene = Scene::with(&traced()).await;
     let sent = scene.enqueue(1).await;
     let mut session = scene.session().await;
-    let story = tell(&mut session, None, sent[0].msg_id).await.unwrap();
-    assert_eq!(story.topic.as_ref(), Some(&scene.topic.name));
-    assert!(story.sampled && story.events.len() == 1 && story.found.len() == 1);
+    let message = tell(&mut session, None, sent[0].msg_id).await.unwrap();
+    assert_eq!(message.topic.as_ref(), Some(&scene.topic.name));
+    assert!(message.sampled && message.events.len() == 1 && message.found.len() == 1);
     let off =
         TopicSettings { on_done: OnDone::Keep(Duration::from_secs(60)), ..Default::default() };
     topic::set(&mut scene.conn, &scene.topic.name, &off).await.unwrap();
     assert_eq!(trace::sampling_of(&mut scene.conn, scene.topic.id).await.unwrap(), Sampling::OFF);
     let quiet = scene.enqueue(1).await;
     // Without a trace, an id alone does not find a ready message.
-    let story = tell(&mut session, None, quiet[0].msg_id).await.unwrap();
-    assert_eq!((story.topic, story.found.len()), (None, 0));
+    let message = tell(&mut session, None, quiet[0].msg_id).await.unwrap();
+    assert_eq!((message.topic, message.found.len()), (None, 0));
     let named = Some(scene.topic.clone());
-    let story = tell(&mut session, named, quiet[0].msg_id).await.unwrap();
-    assert_eq!((story.events.len(), story.found.len()), (0, 1));
+    let message = tell(&mut session, named, quiet[0].msg_id).await.unwrap();
+    assert_eq!((message.events.len(), message.found.len()), (0, 1));
     let worker = scene.worker().await;
     let got = claim_n(&worker, scene.topic.id, 2).await;
     assert!(got.iter().all(|one| !one.traced));
     let done = got.iter().map(|one| Settled::new(one, Settlement::Ack, off.on_done));
     settle(&worker, done.collect()).await;
-    let story = tell(&mut session, None, quiet[0].msg_id).await.unwrap();
-    assert_eq!((story.topic.is_some(), story.found.len()), (true, 1));
+    let message = tell(&mut session, None, quiet[0].msg_id).await.unwrap();
+    assert_eq!((message.topic.is_some(), message.found.len()), (true, 1));
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ use rowmq_core::{
 };
 use rowmq_test::until;
 
-use crate::scene::{Scene, all, claim_n, number, settle};
+use crate::scene::{Scene, all, claim_n, number, settle, wait_for_locks};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -54,6 +54,7 @@ async fn of_32_writers_one_stores_its_message_and_the_others_are_told_its_id() {
     for (key, delay) in [("now", Duration::ZERO), ("later", HOUR)] {
         let writers = (0..32).map(async |_| {
             let mut conn = scene.db.connect().await;
+            wait_for_locks(&mut conn).await;
             let mut message = until_done(key);
             if !delay.is_zero() {
                 message = message.with_delay(delay);
@@ -125,6 +126,7 @@ async fn a_second_enqueue_waits_for_the_transaction_of_the_first() {
         let mut scene = Scene::new().await;
         let topic = scene.topic.clone();
         let (mut first, mut second) = (scene.db.connect().await, scene.db.connect().await);
+        wait_for_locks(&mut second).await;
         first.batch_execute("BEGIN").await.unwrap();
         enqueue_to(&mut first, &topic, &[until_done("k")]).await.unwrap();
         let ending = async {

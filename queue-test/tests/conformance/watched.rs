@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use rowmq_core::connection::{SessionKind, connect};
 use rowmq_core::doctor::{TABLES, server_state};
 use rowmq_core::model::RowId;
 use rowmq_core::store::backlog::{self, Span};
@@ -10,7 +9,7 @@ use rowmq_core::store::server::{history_length, table_sizes};
 use rowmq_core::topic::{LogWeight, Weight, weigh};
 use rowmq_core::{NewMessage, Priority, enqueue, enqueue_all};
 
-use crate::scene::Scene;
+use crate::scene::{Scene, connected};
 use crate::streams::Stream;
 
 #[tokio::test]
@@ -76,7 +75,7 @@ async fn the_server_tells_how_it_fares_as_far_as_the_account_may_ask() {
     assert!(state.durable && state.history.is_some() && state.semi_sync.is_none(), "{state:?}");
     assert!(state.connections.unwrap() >= 1 && state.connections_limit.unwrap() >= 100);
     let account = scene.db.account(&["SELECT ON {}.*"]).await;
-    let mut blind = connect(&account, SessionKind::Plain).await.unwrap();
+    let mut blind = connected(&account).await;
     assert_eq!(history_length(&mut blind).await.unwrap(), None, "without PROCESS");
     let state = server_state(&mut blind).await.unwrap();
     assert_eq!(state.history.is_some(), is_mariadb, "MariaDB has it in its status");

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use rowmq_core::AsyncMysqlConnection;
-use rowmq_core::connection::{SessionKind, connect, transaction};
+use rowmq_core::connection::transaction;
 use rowmq_core::model::{
     DeadCause, HeaderFilter, Offset, OffsetSpec, PartitionNo, RangeId, Settlement, TopicSettings,
 };
@@ -17,13 +17,13 @@ use rowmq_core::store::stream::standing::of_group;
 use rowmq_core::store::stream::{partition, passed};
 use rowmq_core::stream::broadcast::{forget_member, reset_members};
 use rowmq_core::stream::group::{group_settings, leave, replay, reset_group};
-use rowmq_core::worker::{Settled, Worker, WorkerOptions};
+use rowmq_core::worker::{Settled, Worker};
 use rowmq_core::{Delivery, NewMessage, Topic, enqueue_all};
 
 use super::broadcast::{member, name, read_n};
 use super::{Stream, claim_n};
 use crate::plans::{Keys, wrong_plans};
-use crate::scene::{all, retry};
+use crate::scene::{all, connected, retry, worker_at};
 use crate::wire::Recorder;
 
 /// Messages of the log, ranges, members and workers that exist before.
@@ -89,8 +89,7 @@ impl Stream {
     }
 
     async fn recorded(&self, recorder: &Recorder) -> Worker {
-        let options = WorkerOptions::new(recorder.url().clone(), "conformance");
-        Worker::start(options).await.unwrap()
+        worker_at(recorder.url()).await
     }
 }
 
@@ -161,7 +160,8 @@ async fn claims(stream: &mut Stream, recorder: &Recorder, conn: &mut AsyncMysqlC
             worker.release_in_doubt(vec![Settled::release(&got[0])]).await.unwrap();
             claim_n(&worker, &group, 3).await;
             look(stream, conn, &group, &worker).await;
-            worker.stop().await.unwrap();
+            // It was declared dead, which it may know by now.
+            let _dead = worker.stop().await;
         }
     }
 }
@@ -214,7 +214,7 @@ async fn every_statement_of_streams_reads_by_its_key_and_sorts_no_log() {
     let mut stream = Stream::new(2).await;
     stream.fill().await;
     let recorder = Recorder::start(stream.db.url()).await;
-    let mut conn = connect(recorder.url(), SessionKind::Plain).await.unwrap();
+    let mut conn = connected(recorder.url()).await;
     let wanted: Vec<_> =
         (0..200).map(|n| NewMessage::new(n.to_string()).with_header("type", "a")).collect();
     enqueue_all(&mut conn, &stream.topic.name, &wanted).await.unwrap();

@@ -7,13 +7,13 @@ use rowmq_core::model::{Offset, OffsetSpec, RangeId, Settlement};
 use rowmq_core::store::stream::passed;
 use rowmq_core::store::stream::range::{self, Lock};
 use rowmq_core::stream::group::{leave, reset_group};
-use rowmq_core::worker::{SettleOutcome, Settled, Worker, WorkerOptions};
+use rowmq_core::worker::{SettleOutcome, Settled, Worker};
 use rowmq_core::{AsyncMysqlConnection, Delivery, Topic};
 use rowmq_test::proxy::FaultProxy;
 use rowmq_test::until;
 
 use super::{Stream, claim_n, offsets};
-use crate::scene::{all, retry};
+use crate::scene::{all, retry, threads, wait_for_locks, worker_at};
 
 const RANGES: &str = "SELECT COUNT(*) FROM queue_range";
 const PASSED: &str = "SELECT COUNT(*) FROM queue_passed";
@@ -46,8 +46,7 @@ impl Stream {
     }
 
     async fn worker_through(&self, proxy: &FaultProxy) -> Worker {
-        let options = WorkerOptions::new(proxy.url(self.db.url()), "conformance");
-        Worker::start(options).await.unwrap()
+        worker_at(&proxy.url(self.db.url())).await
     }
 
     async fn until_over(&mut self) {
@@ -191,8 +190,12 @@ async fn what_is_acked_while_a_reply_is_lost_is_said_without_another_settle() {
     proxy.sprung().await;
     ack(&worker, &got[3..9]).await;
     // Another call reconnects, and finds that the lost reply was a yes.
-    let none = worker.claim_range(group.group().unwrap(), 1).await.unwrap();
-    assert_eq!(none.deliveries, []);
+    until("the worker has reconnected", async || {
+        let Ok(none) = worker.claim_range(group.group().unwrap(), 1).await else { return false };
+        assert_eq!(none.deliveries, []);
+        true
+    })
+    .await;
     let mark = "SELECT COUNT(*) FROM queue_range WHERE mark = 9";
     until("the mark is at 9", async || stream.number(mark).await == 1).await;
 }
@@ -239,13 +242,19 @@ async fn a_range_that_cannot_be_told_of_holds_up_no_other() {
 
 #[tokio::test]
 async fn a_worker_that_stops_says_what_it_could_not_say_before() {
-    let (stream, group) = Stream::one_group(10, false).await;
+    let (mut stream, group) = Stream::one_group(10, false).await;
     let proxy = FaultProxy::start(stream.db.url()).await;
     let worker = stream.worker_through(&proxy).await;
     let got = claim_n(&worker, &group, 10).await;
+    let session = stream.number("SELECT CAST(conn_id AS SIGNED) FROM queue_worker").await;
     proxy.cut_before("UPDATE queue_range SET mark");
     ack(&worker, &got[..5]).await;
     proxy.sprung().await;
+    // Until then a new session may find the name lock taken, and a stop does not try for ever.
+    until("the server has ended the session", async || {
+        threads(&mut stream.conn).await.iter().all(|thread| thread.id != session.unsigned_abs())
+    })
+    .await;
     worker.stop().await.unwrap();
     let next = stream.worker().await;
     assert_eq!(offsets(&claim_n(&next, &group, 5).await), [5, 6, 7, 8, 9]);
@@ -301,6 +310,7 @@ async fn a_reset_and_an_end_of_a_group_wait_for_an_ack_under_way_and_forget_it()
         let mut handler = stream.db.connect().await;
         let range = lock_in_transaction(&mut handler, &worker, &got[0]).await;
         let mut operator = stream.db.connect().await;
+        wait_for_locks(&mut operator).await;
         let put_elsewhere = transaction(&mut operator, "test", async |conn| match ends {
             true => leave(conn, &group).await,
             false => reset_group(conn, &group, OffsetSpec::Earliest).await,

@@ -8,13 +8,12 @@ use rowmq_core::store::stream::standing;
 use rowmq_core::store::topic;
 use rowmq_core::stream::group::{create_group, replay, reset_group};
 use rowmq_core::stream::retention::{Excess, Removed, excess, remove_excess};
-use rowmq_core::worker::{Worker, WorkerOptions};
 use rowmq_test::proxy::FaultProxy;
 use rowmq_test::until;
 
 use super::broadcast::member;
 use super::{Stream, claim_n, offsets};
-use crate::scene::{all, retry};
+use crate::scene::{all, retry, wait_for_locks, worker_at};
 
 impl Stream {
     pub(super) async fn retain(&mut self, retention: Retention) {
@@ -162,6 +161,7 @@ async fn a_reset_and_a_replay_wait_for_a_retention_under_way() {
         janitor.batch("BEGIN").await.unwrap();
         assert_eq!(remove_excess(&mut janitor, excess).await.unwrap().offsets, 6);
         let mut operator = stream.db.connect().await;
+        wait_for_locks(&mut operator).await;
         let put_back = transaction(&mut operator, "test", async |conn| match replays {
             true => replay(conn, &group, OffsetSpec::Earliest, OffsetSpec::Latest).await.map(drop),
             false => reset_group(conn, &group, OffsetSpec::Earliest).await,
@@ -196,16 +196,26 @@ async fn a_new_group_and_a_new_member_wait_for_a_retention_under_way() {
     janitor.batch("BEGIN").await.unwrap();
     assert_eq!(remove_excess(&mut janitor, excess).await.unwrap().offsets, 6);
     let mut operator = stream.db.connect().await;
+    wait_for_locks(&mut operator).await;
     let name = TopicName::of_group(&stream.topic.name, "new").unwrap();
     let created = transaction(&mut operator, "test", async |conn| {
         let (start, settings) = (OffsetSpec::Earliest, TopicSettings::default());
         create_group(conn, &name, false, start, &settings).await
     });
+    let reading = async {
+        loop {
+            match worker.read(&member, 10).await {
+                // It waits twice for a second.
+                Err(error) if error.fault().is_conflict() => {}
+                read => break read,
+            }
+        }
+    };
     let commit = async {
         until("both wait", async || stream.lock_waits().await > 1).await;
         janitor.batch("COMMIT").await.unwrap();
     };
-    let (created, read, ()) = tokio::join!(created, worker.read(&member, 10), commit);
+    let (created, read, ()) = tokio::join!(created, reading, commit);
     created.unwrap();
     assert_eq!(offsets(&read.unwrap().deliveries), [6, 7, 8, 9]);
     let new = topic::existing(&mut stream.conn, &name).await.unwrap();
@@ -263,8 +273,7 @@ async fn messages_are_handled_also_if_those_that_are_lost_beside_them_cannot_be_
     stream.retain(by_time(true)).await;
     assert_eq!(stream.prune().await, 3);
     let proxy = FaultProxy::start(stream.db.url()).await;
-    let options = WorkerOptions::new(proxy.url(stream.db.url()), "conformance");
-    let worker = Worker::start(options).await.unwrap();
+    let worker = worker_at(&proxy.url(stream.db.url())).await;
     proxy.cut_before("UPDATE queue_cursor SET lost");
     let got = claim_n(&worker, &group, 3).await;
     proxy.sprung().await;

@@ -171,20 +171,20 @@ async fn the_story_says_where_it_lies_and_what_each_group_has_made_of_it() {
     claim_n(&given_back, &waits, 1).await;
     given_back.stop().await.unwrap();
     let mut session = crate::dead::session(stream.db.url()).await;
-    let story = tell(&mut session, None, id).await.unwrap();
-    assert_eq!(story.topic.as_ref(), Some(&stream.topic.name));
-    assert_eq!(story.position(), got[0].position);
-    let part = |name| &story.groups.iter().find(|one| &one.group == name).unwrap().part;
+    let message = tell(&mut session, None, id).await.unwrap();
+    assert_eq!(message.topic.as_ref(), Some(&stream.topic.name));
+    assert_eq!(message.position(), got[0].position);
+    let part = |name| &message.groups.iter().find(|one| &one.group == name).unwrap().part;
     assert_eq!(part(&ahead.name), &GroupPart::Ahead);
     assert_eq!(part(&waits.name), &GroupPart::Waiting);
     assert_eq!(part(&through.name), &GroupPart::Passed);
     assert!(matches!(part(&has.name), GroupPart::Claimed { worker: it, .. } if *it == worker.id()));
     let places: Vec<_> =
-        story.found.iter().map(|it| (it.topic.as_str(), it.state.word())).collect();
+        message.found.iter().map(|it| (it.topic.as_str(), it.state.word())).collect();
     use rowmq_core::model::found::StateWord::{Dead, Logged};
     assert_eq!(places, [("s", Logged), ("s@through", Dead)]);
     // A group gives the same answer as its stream.
     let by_group = tell(&mut session, Some(ahead), id).await.unwrap();
-    assert_eq!(by_group, story);
+    assert_eq!(by_group, message);
     worker.stop().await.unwrap();
 }

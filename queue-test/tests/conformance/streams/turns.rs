@@ -42,7 +42,7 @@ async fn a_partition_that_has_nothing_left_hides_no_other() {
     }
     let nothing = worker.claim_range(group.group().unwrap(), 5).await.unwrap();
     assert_eq!((nothing.deliveries.len(), lost + nothing.lost), (0, 20));
-    for work in cursor::outlook(&mut stream.conn, group.group().unwrap()).await.unwrap().work {
+    for work in cursor::group_work(&mut stream.conn, group.group().unwrap()).await.unwrap().work {
         assert_eq!(work.unclaimed, 0, "{work:?}");
     }
     assert_eq!(stream.number("SELECT SUM(lost) FROM queue_cursor").await, 20);

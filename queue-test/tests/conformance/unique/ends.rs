@@ -1,7 +1,5 @@
 //! Every end of a message frees the key it holds, in the same transaction.
 
-use rowmq_core::connection::Session;
-use rowmq_core::connection::SessionKind;
 use rowmq_core::model::{DeadCause, OnDone, RowId, Settlement, TopicSettings};
 use rowmq_core::rescue::{Why, take_back};
 use rowmq_core::store::dead::DeadFilter;
@@ -11,7 +9,7 @@ use rowmq_core::{Delivery, Enqueued, NewMessage, Unique, cancel, dead};
 
 use super::{HOUR, KEYS, WAITING, until_done};
 use crate::rescue::claims_of;
-use crate::scene::{Scene, all, claim_n, number, retry, settle};
+use crate::scene::{Scene, all, claim_n, number, retry, session_at, settle};
 
 /// Creates a claimed message with the key `k`, and another with the key `other` that stays.
 async fn claimed(scene: &mut Scene) -> (Worker, Vec<Delivery>) {
@@ -166,8 +164,7 @@ async fn a_redriven_message_takes_its_key_again_if_it_is_free() {
         settle(&worker, all(&got, &dead_letter())).await;
     }
     let holder = scene.send(&until_done("held")).await.msg_id();
-    let kind = SessionKind::Plain;
-    let mut session = Session::open(scene.db.url(), kind, HOUR).await.unwrap();
+    let mut session = session_at(scene.db.url(), HOUR).await;
     let redriven = dead::redrive(&mut session, &scene.topic, &DeadFilter::default(), None, drop)
         .await
         .unwrap();
@@ -194,7 +191,7 @@ async fn after_a_redrive_the_newest_word_is_stored_beside_the_redriven_one() {
     scene.sql("UPDATE queue_scheduled SET due_at = UTC_TIMESTAMP(6)").await;
     assert_eq!(crate::moves::promote(&mut scene.conn, 10).await, 2);
     settle(&worker, all(&claim_n(&worker, scene.topic.id, 2).await, &dead_letter())).await;
-    let mut session = Session::open(scene.db.url(), SessionKind::Plain, HOUR).await.unwrap();
+    let mut session = session_at(scene.db.url(), HOUR).await;
     dead::redrive(&mut session, &scene.topic, &DeadFilter::default(), None, drop).await.unwrap();
     for unique in &unique {
         let next = message(unique);

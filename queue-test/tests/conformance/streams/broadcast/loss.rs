@@ -5,12 +5,11 @@ use std::time::Duration;
 use rowmq_core::model::{OffsetSpec, Retention, Settlement};
 use rowmq_core::store::stream::member;
 use rowmq_core::stream::broadcast::forget_member;
-use rowmq_core::worker::{Worker, WorkerOptions};
 use rowmq_test::proxy::FaultProxy;
 use rowmq_test::until;
 
 use super::{ack, dead, name, nothing_more, read_n};
-use crate::scene::{all, retry};
+use crate::scene::{all, retry, worker_at};
 use crate::streams::retention::by_time;
 use crate::streams::{Stream, offsets};
 
@@ -88,8 +87,7 @@ async fn a_position_that_cannot_be_told_is_told_later_and_a_lost_answer_is_no_re
     let group = stream.broadcast(OffsetSpec::Earliest).await;
     stream.enqueue(0..10).await;
     let proxy = FaultProxy::start(stream.db.url()).await;
-    let options = WorkerOptions::new(proxy.url(stream.db.url()), "conformance");
-    let worker = Worker::start(options).await.unwrap();
+    let worker = worker_at(&proxy.url(stream.db.url())).await;
     let named = super::member(&group, Some("a"));
     let got = read_n(&worker, &named, 10).await;
     proxy.cut_before("UPDATE queue_member SET next_offset");
