@@ -5,21 +5,15 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use diesel::migration::{Migration, MigrationSource};
-use diesel::mysql::Mysql;
 use diesel_async::AsyncMysqlConnection;
-use diesel_async::async_connection_wrapper::AsyncConnectionWrapper;
-use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 
 use crate::connection::{Connection, ServerUrl, SessionKind, connect, connect_to_any};
 use crate::model::{Error, Fault, Result};
 use crate::procedures::{self, Routine};
 use crate::store::{self, installation::Links};
 
-const EMBEDDED: EmbeddedMigrations = embed_migrations!("migrations");
-
-/// The text of each migration, for `--dry-run`; a test keeps it equal to what is embedded.
-const TEXTS: &[(&str, &str)] = &[
+/// The migrations in their order, each by its directory and its SQL.
+const MIGRATIONS: &[(&str, &str)] = &[
     ("2026-11-21-000001_queue", include_str!("../migrations/2026-11-21-000001_queue/up.sql")),
     (
         "2026-11-22-000001_sql_consumer",
@@ -68,7 +62,7 @@ impl fmt::Display for Pending {
 pub async fn pending(url: &ServerUrl) -> Result<Vec<Pending>> {
     let mut conn = connect_to_any(url, SessionKind::Plain).await?;
     let applied = store::migration::applied(&mut conn).await?;
-    let mut pending: Vec<_> = missing(&applied)?.into_iter().map(|(_, it)| it).collect();
+    let mut pending: Vec<_> = missing(&applied).collect();
     if is_ours(&applied) {
         let installed = store::procedure::installed(&mut conn).await?;
         let links = links(&mut conn, &installed).await?;
@@ -77,8 +71,7 @@ pub async fn pending(url: &ServerUrl) -> Result<Vec<Pending>> {
     Ok(pending)
 }
 
-/// Brings the database behind `url` up to date. Returns the migrations it applied. Needs tokio's
-/// multi-thread runtime.
+/// Brings the database behind `url` up to date. Returns the migrations it applied.
 ///
 /// # Errors
 /// [`Error::ReadOnly`] on a server that takes no writes; [`Error::MigrationRunning`]; a database
@@ -95,22 +88,24 @@ pub async fn run(url: &ServerUrl) -> Result<Vec<Pending>> {
     store::migration::make_ledger(&mut conn).await?;
     let applied = store::migration::applied(&mut conn).await?;
     let mut done = Vec::new();
-    for (migration, pending) in missing(&applied)? {
-        conn = apply(conn, &migration, url)?;
-        store::migration::record(&mut conn, &pending.name).await?;
-        done.push(pending);
+    for migration in missing(&applied) {
+        let ran = store::migration::apply(&mut conn, &migration.sql).await;
+        ran.map_err(|error| refused(error, url))?;
+        store::migration::record(&mut conn, &migration.name).await?;
+        done.push(migration);
     }
     if is_ours(&applied) {
         done.extend(repair_procedures(&mut conn).await?);
     }
-    // The lock is released with the connection.
+    // The driver closes the connection some time after this. After an error the lock ends with it.
+    store::migration::release_lock(&mut conn).await?;
     Ok(done)
 }
 
 /// Whether this program knows every migration of the database. If not, it is older than the program
 /// that migrated last, and its procedures must not replace newer ones.
 fn is_ours(applied: &[String]) -> bool {
-    applied.iter().all(|name| TEXTS.iter().any(|(known, _)| name == known))
+    applied.iter().all(|name| MIGRATIONS.iter().any(|(known, _)| name == known))
 }
 
 /// The links to be in use after this upgrade: the current ones if they are right, else the others.
@@ -164,42 +159,21 @@ async fn again_while_locked(mut change: impl AsyncFnMut() -> Result<()>) -> Resu
     }
 }
 
-type Boxed = Box<dyn Migration<Mysql>>;
-
-fn missing(applied: &[String]) -> Result<Vec<(Boxed, Pending)>> {
-    let failed = |error: Box<dyn std::error::Error + Send + Sync>| Error::Database {
-        operation: "read the embedded migrations",
-        fault: Fault::Other,
-        message: error.to_string(),
-    };
-    let mut all = MigrationSource::<Mysql>::migrations(&EMBEDDED).map_err(failed)?;
-    all.sort_by_key(|migration| migration.name().version().as_owned());
-    Ok(all
-        .into_iter()
-        .filter_map(|migration| {
-            let name = migration.name().to_string();
-            let sql = TEXTS.iter().find(|(text, _)| *text == name).map_or("", |(_, sql)| sql);
-            let sql = sql.to_owned();
-            (!applied.contains(&name)).then_some((migration, Pending { name, sql }))
-        })
-        .collect())
+fn missing(applied: &[String]) -> impl Iterator<Item = Pending> {
+    MIGRATIONS
+        .iter()
+        .map(|&(name, sql)| Pending { name: name.to_owned(), sql: sql.to_owned() })
+        .filter(|migration| !applied.contains(&migration.name))
 }
 
-/// diesel's migrations need a synchronous connection; the wrapper provides one.
-fn apply(
-    conn: AsyncMysqlConnection,
-    migration: &Boxed,
-    url: &ServerUrl,
-) -> Result<AsyncMysqlConnection> {
-    let ran = tokio::task::block_in_place(|| {
-        let mut wrapper = AsyncConnectionWrapper::<AsyncMysqlConnection>::from(conn);
-        let ran = migration.run(&mut wrapper).map_err(|error| error.to_string());
-        ran.map(|()| wrapper.into_inner())
-    });
-    ran.map_err(|message| match Fault::of_text(&message) {
-        Fault::ReadOnly => Error::ReadOnly { server: url.server(), reason: message },
-        fault => Error::Database { operation: "migrate", fault, message },
-    })
+/// Names the server if it takes no writes.
+fn refused(error: Error, url: &ServerUrl) -> Error {
+    match error {
+        Error::Database { fault: Fault::ReadOnly, message, .. } => {
+            Error::ReadOnly { server: url.server(), reason: message }
+        }
+        other => other,
+    }
 }
 
 #[cfg(test)]
@@ -207,9 +181,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_embedded_migration_has_its_text_for_the_dry_run() {
-        let missing = missing(&[]).expect("migrations are embedded");
-        let names: Vec<_> = missing.iter().map(|(_, pending)| pending.name.as_str()).collect();
-        assert_eq!(names, TEXTS.iter().map(|(name, _)| *name).collect::<Vec<_>>());
+    fn every_folder_of_a_migration_is_in_the_list() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/migrations");
+        let mut folders: Vec<_> = std::fs::read_dir(folder)
+            .expect("the migrations")
+            .map(|entry| entry.expect("an entry"))
+            .filter(|entry| entry.path().join("up.sql").exists())
+            .map(|entry| entry.file_name().into_string().expect("a name"))
+            .collect();
+        folders.sort();
+        assert_eq!(folders, MIGRATIONS.iter().map(|(name, _)| *name).collect::<Vec<_>>());
     }
 }

@@ -16,7 +16,7 @@
 
 use std::collections::BTreeMap;
 
-use sha2::{Digest, Sha256};
+use sha2_of_driver::{Digest, Sha256};
 
 use crate::store::installation::{Links, ODD_LINKS_ARE_IN_USE};
 

@@ -8,7 +8,7 @@ use rowmq_core::{AsyncMysqlConnection, Topic, TopicName, migration, store};
 use uuid::Uuid;
 
 use crate::names::{PREFIX, account_stem};
-use crate::patience::connected;
+use crate::patience::{connected, greeted};
 use crate::{aside, server};
 
 /// A database on the server of `ROWMQ_URL` for one test, with the queue's tables in it. It is
@@ -41,8 +41,8 @@ impl TestDatabase {
     /// If the server cannot be reached or the account may not create databases.
     pub async fn on(server: &ServerUrl) -> Self {
         let database = Self::empty_on(server).await;
-        let url = database.url.clone();
-        aside::run(async move || migration::run(&url).await.expect("migrations apply")).await;
+        let migrated = greeted(async || migration::run(database.url()).await).await;
+        migrated.expect("migrations apply");
         database
     }
 
@@ -151,7 +151,7 @@ impl TestDatabase {
 impl Drop for TestDatabase {
     fn drop(&mut self) {
         let url = self.url.clone();
-        let dropped = aside::run_blocking(async move || {
+        let dropped = aside::run(async move || {
             let outside = url.with_database("information_schema").expect("a name for a URL");
             let mut conn = connected(&outside).await;
             server::drop_database(&mut conn, url.database())

@@ -3,6 +3,7 @@ use std::time::{Duration, Instant};
 use rowmq_core::AsyncMysqlConnection;
 use rowmq_core::connection::{ServerUrl, SessionKind, connect};
 use rowmq_core::model::Fault;
+use rowmq_core::{Error, Result};
 
 /// Longer than anything a test waits for may take, however busy the machine is.
 pub const PATIENCE: Duration = Duration::from_secs(90);
@@ -23,18 +24,24 @@ pub async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) -> Duration
     start.elapsed()
 }
 
-/// Connects, however long a busy server takes to greet; the library itself gives up after seconds.
+/// Connects, however long a busy server takes to greet.
 ///
 /// # Panics
 /// When the server refuses, or is not there within [`PATIENCE`].
 pub(crate) async fn connected(url: &ServerUrl) -> AsyncMysqlConnection {
+    greeted(async || connect(url, SessionKind::Plain).await).await.expect("the server answers")
+}
+
+/// Repeats `work`, which connects first, while the server does not greet it in time: the library
+/// gives up after seconds.
+pub(crate) async fn greeted<T>(mut work: impl AsyncFnMut() -> Result<T>) -> Result<T> {
     let start = Instant::now();
     loop {
-        match connect(url, SessionKind::Plain).await {
-            Err(error) if error.fault() == Fault::Gone && start.elapsed() < PATIENCE => {
+        match work().await {
+            Err(Error::Connect { fault: Fault::Gone, .. }) if start.elapsed() < PATIENCE => {
                 tokio::time::sleep(POLL).await;
             }
-            done => return done.expect("the server answers"),
+            done => return done,
         }
     }
 }

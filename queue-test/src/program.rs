@@ -66,10 +66,21 @@ impl Program {
         said.unwrap_or_else(|| panic!("It has ended, and did not say: {text}"))
     }
 
+    /// Its process id.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits for its end.
+    pub fn ended(&mut self) -> ExitStatus {
+        self.child.wait().expect("It was not waited for yet.")
+    }
+
     /// Kills it at once, as the kernel does when memory is short.
     pub fn kill(&mut self) -> ExitStatus {
         self.child.kill().expect("It was not waited for yet.");
-        self.child.wait().expect("It has ended.")
+        self.ended()
     }
 }
 

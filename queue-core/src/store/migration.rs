@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::installation::Office;
 use super::{Statement, execute, load};
 use crate::connection::Connection;
-use crate::model::{Fault, Result};
+use crate::model::{Error, Fault, Result};
 
 /// PRIMARY of the installation: takes the migrator's name lock; the server frees it when the
 /// connection ends.
@@ -16,6 +16,14 @@ pub async fn take_lock(conn: &mut impl Connection, wait: Duration) -> Result<boo
         Statement::new(format!("SELECT GET_LOCK({lock}, ?) AS got")).number(wait.as_secs());
     let rows: Vec<Option<i64>> = load(conn, "take the migrator's lock", statement).await?;
     Ok(rows.first() == Some(&Some(1)))
+}
+
+/// PRIMARY of the installation: releases the migrator's name lock.
+pub async fn release_lock(conn: &mut impl Connection) -> Result<()> {
+    let lock = Office::Migrator.lock();
+    let statement = Statement::new(format!("SELECT RELEASE_LOCK({lock})"));
+    let _was_held: Vec<Option<i64>> = load(conn, "release the migrator's lock", statement).await?;
+    Ok(())
 }
 
 /// Creates the ledger unless it exists.
@@ -35,6 +43,11 @@ pub async fn applied(conn: &mut impl Connection) -> Result<Vec<String>> {
         Err(error) if error.fault() == Fault::Schema => Ok(Vec::new()),
         names => names,
     }
+}
+
+/// Executes the statements of a migration.
+pub async fn apply(conn: &mut impl Connection, sql: &str) -> Result<()> {
+    conn.batch(sql).await.map_err(|error| Error::database("migrate", &error))
 }
 
 /// PRIMARY (name): records a migration as applied.

@@ -19,7 +19,7 @@ use diesel_async::SimpleAsyncConnection;
 use rowmq_core::account::Account;
 use rowmq_core::connection::{ServerUrl, Session, SessionKind, connect, transaction};
 use rowmq_core::doctor::{Verdict, examine_as};
-use rowmq_core::store::process_list::{self, Sight};
+use rowmq_core::store::process_list::{self, Visibility};
 use rowmq_core::store::{duty, inspect, worker};
 use rowmq_core::{
     AsyncMysqlConnection, NewMessage, TopicName, Unique, cancel, enqueue, reschedule,
@@ -337,12 +337,12 @@ async fn an_account_cannot_go_beyond_its_file() {
     }
 }
 
-async fn sight(url: &ServerUrl) -> (Session, Sight) {
+async fn visibility(url: &ServerUrl) -> (Session, Visibility) {
     let deadline = Duration::from_secs(30);
     let mut session = Session::open(url, SessionKind::Plain, deadline).await.expect("a session");
-    let look = async |conn: &mut _| process_list::sight(conn).await;
-    let sight = session.call("look around", look).await.expect("sight");
-    (session, sight)
+    let look = async |conn: &mut _| process_list::visibility(conn).await;
+    let visibility = session.call("look around", look).await.expect("visibility");
+    (session, visibility)
 }
 
 /// Without PROCESS the janitor sees the ids of connections in the view, and nothing else.
@@ -353,7 +353,7 @@ async fn the_view_of_connections_stands_in_for_process() {
     let user = janitor.trim_start_matches("mysql://").split(':').next().expect("a user").to_owned();
     let mut own = place.database.connect().await;
     own.batch_execute(&format!("REVOKE PROCESS ON *.* FROM '{user}'@'%'")).await.expect("revoked");
-    let (mut session, seen) = sight(&place.janitor).await;
+    let (mut session, seen) = visibility(&place.janitor).await;
     assert!(!seen.process);
     let mut through = async || {
         let look = async |conn: &mut _| process_list::through_view(conn, &seen).await;
@@ -369,7 +369,7 @@ async fn the_view_of_connections_stands_in_for_process() {
     for statement in statements.split(';').filter(is_ours) {
         own.batch_execute(statement).await.unwrap_or_else(|error| panic!("{statement}: {error}"));
     }
-    let (_stranger, stranger) = sight(place.database.url()).await;
+    let (_stranger, stranger) = visibility(place.database.url()).await;
     let listed = through().await.expect("the view proves itself");
     assert!(listed.contains(&seen.conn) && listed.contains(&stranger.conn));
     let report = examine_as(&place.janitor, Some(Account::Janitor)).await.expect("a report");

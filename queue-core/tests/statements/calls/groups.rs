@@ -24,7 +24,7 @@ pub(super) async fn all(conn: &mut Recorder) {
 async fn cursors(conn: &mut Recorder) {
     let group = GROUP.id;
     drop(cursor::create(conn, group, PARTITION, OFFSET).await);
-    drop(cursor::outlook(conn, GROUP).await);
+    drop(cursor::group_work(conn, GROUP).await);
     drop(cursor::lock(conn, group, PARTITION).await);
     drop(cursor::lock_all(conn, group).await);
     drop(cursor::advance(conn, group, PARTITION, OFFSET, 1).await);

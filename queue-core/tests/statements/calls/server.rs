@@ -43,8 +43,10 @@ async fn installations(conn: &mut Recorder) {
 
 async fn migrations(conn: &mut Recorder) {
     drop(migration::take_lock(conn, TIME).await);
+    drop(migration::release_lock(conn).await);
     drop(migration::make_ledger(conn).await);
     drop(migration::applied(conn).await);
+    drop(migration::apply(conn, "SELECT 1").await);
     drop(migration::record(conn, "one").await);
 }
 

@@ -3,7 +3,7 @@
 use rowmq_core::model::{ConnId, Throughput};
 use rowmq_core::store::installation::Office;
 use rowmq_core::store::lane::LaneKind;
-use rowmq_core::store::process_list::Sight;
+use rowmq_core::store::process_list::Visibility;
 use rowmq_core::store::worker::{Incarnation, Registration, Role, WorkerRow};
 use rowmq_core::store::{duty, process_list, prune, throughput, worker};
 use uuid::Uuid;
@@ -109,7 +109,7 @@ async fn pruned_rows(conn: &mut Recorder) {
 async fn processes(conn: &mut Recorder) {
     drop(process_list::show(conn).await);
     drop(process_list::processes(conn).await);
-    drop(process_list::sight(conn).await);
-    let sight = Sight { account: "queue@%".to_owned(), conn: ConnId(1), process: false };
-    drop(process_list::through_view(conn, &sight).await);
+    drop(process_list::visibility(conn).await);
+    let visibility = Visibility { account: "queue@%".to_owned(), conn: ConnId(1), process: false };
+    drop(process_list::through_view(conn, &visibility).await);
 }
