@@ -4,13 +4,14 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Parser;
 use rowmq_core::account::Account;
-use rowmq_core::doctor;
+use rowmq_core::{Error, doctor};
 use rowmq_service::args::{ServerArgs, ServiceArgs};
 use rowmq_service::config::{self, Configured, Process, Settings};
 use rowmq_service::endpoint;
 use rowmq_service::health::Health;
 use rowmq_service::location::Located;
 use rowmq_service::reload::{self, Reloadable};
+use rowmq_service::start::when_there;
 use rowmq_service::{process, signals};
 
 use crate::role::Role;
@@ -81,7 +82,10 @@ async fn run(configured: Configured<Arguments>) -> anyhow::Result<ExitCode> {
     let shutdown = signals::shutdown_on_signals()?;
     let health = Health::new();
     endpoint::serve(arguments.service.metrics, health.clone(), shutdown.drain.clone()).await?;
-    doctor::require_as(&url, Some(Account::Console)).await?;
+    let check = || doctor::require_as(&url, Some(Account::Console));
+    if when_there(&health, &shutdown.drain, Error::is_transient, check).await?.is_none() {
+        return Ok(ExitCode::SUCCESS);
+    }
     reload::on_hangup::<Arguments>(PROCESS, url.clone())?;
     server::serve(url, rules, health, shutdown).await?;
     Ok(ExitCode::SUCCESS)

@@ -11,5 +11,6 @@ mod message;
 mod metrics;
 mod notify;
 mod service;
+mod start;
 mod traces;
 mod webhook;

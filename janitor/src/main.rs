@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use humantime::parse_duration;
+use rowmq_core::Error;
 use rowmq_core::account::Account;
 use rowmq_core::connection::ServerUrl;
 use rowmq_core::doctor;
@@ -16,6 +17,7 @@ use rowmq_service::endpoint;
 use rowmq_service::health::Health;
 use rowmq_service::location::Located;
 use rowmq_service::reload::{self, Reloadable};
+use rowmq_service::start::when_there;
 use rowmq_service::{identity, process, signals};
 
 /// Takes claims back from dead workers, makes due messages ready, removes what has served its
@@ -145,7 +147,12 @@ async fn run(configured: Configured<Arguments>) -> anyhow::Result<ExitCode> {
     let shutdown = signals::shutdown_on_signals()?;
     let health = Health::new();
     endpoint::serve(arguments.service.metrics, health.clone(), shutdown.drain.clone()).await?;
-    doctor::require_as(&url, Some(Account::Janitor)).await?;
+    let check = || doctor::require_as(&url, Some(Account::Janitor));
+    // cron comes again.
+    let is_away = |error: &Error| !arguments.once && error.is_transient();
+    if when_there(&health, &shutdown.drain, is_away, check).await?.is_none() {
+        return Ok(ExitCode::SUCCESS);
+    }
     reload::on_hangup::<Arguments>(PROCESS, url.clone())?;
     let driver = Driver::new(options(url, &arguments.settings));
     if arguments.once {

@@ -209,7 +209,7 @@ async fn a_binary_statement_in_the_process_list_does_not_blind_the_janitor() {
     let database = TestDatabase::new().await;
     let mut conn = database.connect().await;
     let list = store::process_list::show(&mut conn).await.expect("a list");
-    let own = store::process_list::sight(&mut conn).await.expect("a sight").conn;
+    let own = store::process_list::visibility(&mut conn).await.expect("a visibility").conn;
     assert!(list.contains(&own));
     let mut other = database.connect().await;
     let mut blob = vec![0xa1, 0xfb, 0x9f, 0xf7, 0xb5];

@@ -2,9 +2,8 @@
 
 #![allow(clippy::expect_used, reason = "a test that cannot be set up has failed")]
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
 
 use diesel_async::SimpleAsyncConnection;
 use rowmq_core::connection::ServerUrl;
@@ -12,30 +11,22 @@ use rowmq_core::store;
 use rowmq_core::store::duty::take_office;
 use rowmq_core::store::installation::Office;
 use rowmq_test::proxy::FaultProxy;
-use rowmq_test::{TestDatabase, until};
+use rowmq_test::{Program, TestDatabase, until};
 
 /// A janitor with an endpoint, killed when the test ends, if not before.
 pub(crate) struct Janitor {
-    child: Child,
+    program: Program,
     address: String,
 }
 
 impl Janitor {
-    pub(crate) fn start(url: &ServerUrl) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_rowmq-janitor"))
-            .args(["--metrics", "0"])
-            .env("ROWMQ_URL", url.expose())
-            .env_remove("RUST_LOG")
-            .stdin(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("it starts");
-        let mut log = BufReader::new(child.stderr.take().expect("piped")).lines();
-        let mut lines = log.by_ref().map_while(Result::ok);
-        let served = lines.find(|line| line.contains("Metrics are served"));
-        let address = served.expect("it serves").rsplit('=').next().expect("where").to_owned();
-        std::thread::spawn(move || log.map_while(Result::ok).for_each(drop));
-        Self { child, address }
+    pub(crate) async fn start(url: &ServerUrl) -> Self {
+        let mut command = Program::built("rowmq-janitor");
+        command.args(["--metrics", "0"]);
+        let program = Program::start(command.env("ROWMQ_URL", url.expose()).env_remove("RUST_LOG"));
+        let served = program.said("Metrics are served").await;
+        let address = served.rsplit('=').next().expect("where").to_owned();
+        Self { program, address }
     }
 
     /// Returns the lines that are not comments.
@@ -53,20 +44,12 @@ impl Janitor {
     }
 }
 
-impl Drop for Janitor {
-    fn drop(&mut self) {
-        // It may have ended already.
-        drop(self.child.kill());
-        drop(self.child.wait());
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_janitor_has_measured_is_absent_once_it_is_true_no_longer() {
     let database = TestDatabase::new().await;
     let gone = database.topic("gone").await;
     database.topic("mail").await;
-    let janitor = Janitor::start(database.url());
+    let janitor = Janitor::start(database.url()).await;
     let measured =
         ["queue_depth{", "queue_topic_bytes{", "queue_server_durable", "queue_table_bytes{"];
     until("it measures", async || measured.iter().all(|part| janitor.shows(part))).await;
@@ -108,7 +91,7 @@ async fn a_janitor_whose_server_is_out_of_reach_does_not_say_that_it_sweeps() {
     let database = TestDatabase::new().await;
     database.topic("mail").await;
     let proxy = FaultProxy::start(database.url()).await;
-    let janitor = Janitor::start(&proxy.url(database.url()));
+    let janitor = Janitor::start(&proxy.url(database.url())).await;
     until("it measures", async || janitor.shows("queue_depth{")).await;
     proxy.refuse();
     until("it says that it does not", async || {
@@ -120,4 +103,15 @@ async fn a_janitor_whose_server_is_out_of_reach_does_not_say_that_it_sweeps() {
         janitor.shows("queue_sweeping 1") && janitor.shows("queue_depth{")
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_janitor_waits_at_its_start_for_a_server_that_is_away() {
+    let database = TestDatabase::new().await;
+    let proxy = FaultProxy::start(database.url()).await;
+    proxy.refuse();
+    let janitor = Janitor::start(&proxy.url(database.url())).await;
+    janitor.program.said("Cannot start yet; trying again.").await;
+    proxy.pass();
+    until("it sweeps", async || janitor.shows("queue_sweeping 1")).await;
 }

@@ -22,7 +22,7 @@ async fn stand_in(database: &TestDatabase) -> Program {
 async fn a_consumer_gives_way_to_a_janitor_and_stands_in_again_when_it_is_gone() {
     let database = TestDatabase::new().await;
     let consumer = stand_in(&database).await;
-    let janitor = Janitor::start(database.url());
+    let janitor = Janitor::start(database.url()).await;
     // The consumer does not measure topics.
     until("the topics are measured", async || janitor.shows("queue_depth{")).await;
     assert!(janitor.shows("queue_sweeping 1"));

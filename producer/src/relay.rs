@@ -15,6 +15,7 @@ use axum::Router;
 use axum::middleware::from_fn;
 use axum::routing::post;
 use futures_util::future::join;
+use rowmq_core::Error;
 use rowmq_core::connection::ServerUrl;
 use rowmq_producer::{Producer, Progress, ProgressListener};
 use rowmq_service::config;
@@ -23,6 +24,7 @@ use rowmq_service::endpoint;
 use rowmq_service::health::Health;
 use rowmq_service::http::{self, Limits};
 use rowmq_service::signals::shutdown_on_signals;
+use rowmq_service::start::when_there;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
@@ -82,7 +84,10 @@ pub(crate) async fn run(
     on_hangup(url.clone())?;
     let health = Health::new();
     endpoint::serve(arguments.service.metrics, health.clone(), shutdown.quit.clone()).await?;
-    arguments.spill.require(&url).await?;
+    let check = || arguments.spill.require(&url);
+    if when_there(&health, &shutdown.drain, Error::is_transient, check).await?.is_none() {
+        return Ok(ExitCode::SUCCESS);
+    }
     let mut options = arguments.producer_options();
     let ticked = health.clone();
     let set_aside = Arc::new(AtomicUsize::new(0));
@@ -93,7 +98,9 @@ pub(crate) async fn run(
             counted.fetch_add(messages, Ordering::Relaxed);
         }
     }));
-    let producer = Producer::connect(url, options).await?;
+    let connect = || Producer::connect(url.clone(), options.clone());
+    let connected = when_there(&health, &shutdown.drain, Error::is_transient, connect).await?;
+    let Some(producer) = connected else { return Ok(ExitCode::SUCCESS) };
     let address = arguments.listen;
     let cannot = || format!("Cannot listen on {address}: choose another address with --listen");
     let listener = TcpListener::bind(address).await.with_context(cannot)?;

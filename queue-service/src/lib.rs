@@ -23,6 +23,7 @@ pub mod process;
 #[cfg(feature = "command")]
 pub mod reload;
 pub mod signals;
+pub mod start;
 mod tls;
 #[cfg(feature = "otlp")]
 mod traces;

@@ -182,8 +182,8 @@ impl<S: Clone + Send + Sync + 'static> Worker<S> {
     /// are not sent.
     ///
     /// # Errors
-    /// If it cannot start: no server, an unknown topic, an address that is taken. Later failures
-    /// are logged and tried again.
+    /// If it cannot start: an unknown topic, an address that is taken. A server that is away is
+    /// waited for, and later failures are logged and tried again.
     pub async fn run(self) -> Outcome {
         let shutdown = shutdown_on_signals().map_err(Failure::new)?;
         let ended = self.run_until(shutdown).await;

@@ -85,6 +85,9 @@ impl Drop for Forward {
         // It may have ended already.
         drop(self.child.kill());
         drop(self.child.wait());
+        if let (true, Some(said)) = (std::thread::panicking(), self.said.take()) {
+            println!("{}", said.join().unwrap_or_default());
+        }
     }
 }
 

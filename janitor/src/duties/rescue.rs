@@ -12,7 +12,7 @@ use rowmq_core::connection::Session;
 use rowmq_core::model::{ClaimNo, WorkerId};
 use rowmq_core::rescue::{Why, rows_held};
 use rowmq_core::store::claim::Fence;
-use rowmq_core::store::process_list::{self, Sight};
+use rowmq_core::store::process_list::{self, Visibility};
 use rowmq_core::store::worker::{self, Incarnation, WorkerRow};
 use rowmq_core::store::{doctor, rescue};
 use rowmq_core::{Result, telemetry};
@@ -92,7 +92,7 @@ pub struct Rescue {
 /// What stays true as long as the sweeper's session: grants and incarnation cannot change in it.
 #[derive(Debug, Clone)]
 struct SessionFacts {
-    sight: Sight,
+    visibility: Visibility,
     incarnation: Incarnation,
     /// Whether the view of connections shows all of them, without PROCESS.
     has_view: bool,
@@ -120,26 +120,26 @@ impl Rescue {
     async fn facts(&mut self, session: &mut Session) -> Result<SessionFacts> {
         let facts = session
             .call("look around", async |conn| {
-                let sight = process_list::sight(conn).await?;
-                Ok((sight, worker::incarnation(conn).await?, doctor::variables(conn).await?))
+                let visibility = process_list::visibility(conn).await?;
+                Ok((visibility, worker::incarnation(conn).await?, doctor::variables(conn).await?))
             })
             .await;
-        let (sight, incarnation, variables) = facts?;
+        let (visibility, incarnation, variables) = facts?;
         let mut has_view = false;
-        if !sight.process {
-            let look = async |conn: &mut _| process_list::through_view(conn, &sight).await;
+        if !visibility.process {
+            let look = async |conn: &mut _| process_list::through_view(conn, &visibility).await;
             has_view = session.call("look around", look).await?.is_some();
         }
-        if !sight.process && !has_view {
+        if !visibility.process && !has_view {
             tracing::warn!(
-                account = sight.account,
+                account = visibility.account,
                 "No PROCESS privilege: workers of other accounts are rescued only after a whole \
                  lease. GRANT PROCESS ON *.* to this account, or use the consumers' account, or \
                  the view of ops/deploy/grants/process-list.sql."
             );
         }
         let locks_count = !variables.is_on("wsrep_on");
-        Ok(SessionFacts { sight, incarnation, has_view, locks_count })
+        Ok(SessionFacts { visibility, incarnation, has_view, locks_count })
     }
 
     /// Looks at every worker, and declares dead those that are.
@@ -162,7 +162,7 @@ impl Rescue {
         // Read after the candidates: a session that opens in between is already in the list.
         let list = if workers.iter().any(|worker| !(worker.locked && facts.locks_count)) {
             let show = async |conn: &mut _| match facts.has_view {
-                true => process_list::through_view(conn, &facts.sight).await,
+                true => process_list::through_view(conn, &facts.visibility).await,
                 false => process_list::show(conn).await.map(Some),
             };
             sweep.session.call("read the process list", show).await?
@@ -170,12 +170,12 @@ impl Rescue {
             None
         };
         let evidence = Evidence {
-            sight: &facts.sight,
+            visibility: &facts.visibility,
             incarnation: &facts.incarnation,
             locks_count: facts.locks_count,
-            sees_all: facts.sight.process || facts.has_view,
+            sees_all: facts.visibility.process || facts.has_view,
             // A list without the sweeper's own session is not valid (seed defect S8).
-            list: list.filter(|list| list.contains(&facts.sight.conn)),
+            list: list.filter(|list| list.contains(&facts.visibility.conn)),
         };
         report.list_proved = workers.iter().all(|worker| evidence.is_proved_for(worker));
         let mut held = HashMap::new();

@@ -5,14 +5,14 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use rowmq_core::model::{ConnId, WorkerId};
-use rowmq_core::store::process_list::Sight;
+use rowmq_core::store::process_list::Visibility;
 use rowmq_core::store::worker::{Incarnation, WorkerRow};
 use tokio::time::Instant;
 
 /// What one sweep knows of the server.
 #[derive(Debug)]
 pub(super) struct Evidence<'s> {
-    pub(super) sight: &'s Sight,
+    pub(super) visibility: &'s Visibility,
     pub(super) incarnation: &'s Incarnation,
     pub(super) locks_count: bool,
     /// Whether the list holds the sessions of every account, not only of the sweeper's own.
@@ -26,7 +26,7 @@ impl Evidence<'_> {
     /// still the one they connected to, and this account may see them.
     pub(super) fn is_proved_for(&self, worker: &WorkerRow) -> bool {
         self.incarnation.is_same(&worker.incarnation)
-            && (self.sees_all || self.sight.account == worker.account)
+            && (self.sees_all || self.visibility.account == worker.account)
     }
 
     fn lacks(&self, worker: &WorkerRow) -> bool {

@@ -28,8 +28,8 @@ fn worker(locked: bool, beat_no: u64) -> WorkerRow {
     }
 }
 
-fn sight(process: bool, account: &str) -> Sight {
-    Sight { account: account.to_owned(), conn: ConnId(99), process }
+fn visibility(process: bool, account: &str) -> Visibility {
+    Visibility { account: account.to_owned(), conn: ConnId(99), process }
 }
 
 fn list(conns: &[u64]) -> Option<HashSet<ConnId>> {
@@ -39,7 +39,7 @@ fn list(conns: &[u64]) -> Option<HashSet<ConnId>> {
 struct Case {
     observations: Observations,
     start: Instant,
-    sight: Sight,
+    visibility: Visibility,
     incarnation: Incarnation,
     locks_count: bool,
 }
@@ -49,7 +49,7 @@ impl Case {
         Self {
             observations: Observations::new(GRACE),
             start: Instant::now(),
-            sight: sight(true, "janitor@%"),
+            visibility: visibility(true, "janitor@%"),
             incarnation: incarnation(1001),
             locks_count: true,
         }
@@ -57,10 +57,10 @@ impl Case {
 
     fn judge(&mut self, worker: &WorkerRow, list: Option<HashSet<ConnId>>, ms: u64) -> Verdict {
         let evidence = Evidence {
-            sight: &self.sight,
+            visibility: &self.visibility,
             incarnation: &self.incarnation,
             locks_count: self.locks_count,
-            sees_all: self.sight.process,
+            sees_all: self.visibility.process,
             list,
         };
         self.observations.judge(worker, &evidence, self.start + Duration::from_millis(ms))
@@ -119,9 +119,10 @@ fn other_sessions_that_go_missing_start_the_grace_anew() {
 /// S8, and the janitor without PROCESS: an unproved list proves nothing; the lease decides.
 #[test]
 fn a_list_that_is_not_proved_complete_never_kills_before_the_lease() {
-    for (sight, list) in [(sight(false, "janitor@%"), list(&[])), (sight(true, "janitor@%"), None)]
+    for (visibility, list) in
+        [(visibility(false, "janitor@%"), list(&[])), (visibility(true, "janitor@%"), None)]
     {
-        let mut case = Case { sight, ..Case::new() };
+        let mut case = Case { visibility, ..Case::new() };
         for ms in (0..10_000).step_by(300) {
             assert!(!case.is_dead(&worker(false, 1), list.clone(), ms), "at {ms}");
         }
@@ -131,7 +132,7 @@ fn a_list_that_is_not_proved_complete_never_kills_before_the_lease() {
 
 #[test]
 fn one_account_for_all_proves_the_list_as_well_as_the_privilege() {
-    let mut case = Case { sight: sight(false, "app@%"), ..Case::new() };
+    let mut case = Case { visibility: visibility(false, "app@%"), ..Case::new() };
     case.judge(&worker(false, 1), list(&[]), 0);
     assert!(case.is_dead(&worker(false, 1), list(&[]), 1_000));
 }
@@ -152,7 +153,7 @@ fn after_a_server_restart_only_a_whole_lease_of_silence_kills() {
 /// H20: a sweeper that had a gap itself knows nothing about time.
 #[test]
 fn a_gap_of_the_sweeper_gives_every_worker_its_lease_again() {
-    let mut case = Case { sight: sight(false, "janitor@%"), ..Case::new() };
+    let mut case = Case { visibility: visibility(false, "janitor@%"), ..Case::new() };
     assert!(case.observations.restarted(case.start));
     case.judge(&worker(false, 1), list(&[]), 0);
     let gap = case.start + Duration::from_secs(15);
