@@ -18,7 +18,7 @@ use rowmq_core::find::Answer;
 use rowmq_core::inspect::{DutyStanding, WorkerStanding};
 use rowmq_core::model::{Access, Action, Entry};
 use rowmq_core::store::find::Bodies;
-use rowmq_core::trace::Story;
+use rowmq_core::trace::MessageHistory;
 use rowmq_core::{MsgId, TopicName};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -182,9 +182,9 @@ struct OfMessage {
     id: String,
 }
 
-async fn message(console: Arc<Console>, Path(of): Path<OfMessage>) -> Answered<Story> {
+async fn message(console: Arc<Console>, Path(of): Path<OfMessage>) -> Answered<MessageHistory> {
     let (name, id) = (topic_name(&of.topic)?, msg_id(&of.id)?);
-    Ok(known(&console, name, id, Bodies::Leave).await?.story)
+    Ok(known(&console, name, id, Bodies::Leave).await?.message)
 }
 
 /// A change of many messages, which goes on whether a client watches or not.

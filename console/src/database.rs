@@ -5,11 +5,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
 use futures_util::future::LocalBoxFuture;
 use rowmq_core::connection::{Link, ServerUrl, Session, SessionKind, Wanted};
 use rowmq_core::store::topic::server_time;
-use rowmq_core::{Error, Fault, Result};
+use rowmq_core::{Error, Fault, Result, actor};
 use tokio::sync::{Mutex, mpsc, oneshot};
 
 /// How many pages are read at once, and how many changes are made at once.
@@ -126,13 +125,10 @@ fn threads(
     let (sender, receiver) = mpsc::channel(WAITING);
     let receiver = Arc::new(Mutex::new(receiver));
     for _ in 0..n {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.context("Cannot start a thread")?;
         let (url, receiver) = (url.clone(), Arc::clone(&receiver));
-        std::thread::Builder::new()
-            .name("console-database".to_owned())
-            .spawn(move || runtime.block_on(serve(&url, kind, wanted, &receiver)))
-            .context("Cannot start a thread")?;
+        actor::spawn("console-database", move || async move {
+            serve(&url, kind, wanted, &receiver).await;
+        })?;
     }
     Ok(sender)
 }

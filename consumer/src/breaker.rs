@@ -97,7 +97,7 @@ impl Tally {
 
 /// The phase of the breaker in which a run began. A run that ends in another phase is ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Era(u64);
+pub(crate) struct Generation(u64);
 
 /// How the breaker has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,12 +126,12 @@ pub(crate) struct Breaker {
     rate: ErrorRate,
     pause: Duration,
     phase: Phase,
-    era: u64,
+    generation: u64,
 }
 
 impl Breaker {
     pub(crate) fn new(rate: ErrorRate, pause: Duration) -> Self {
-        Self { rate, pause, phase: Phase::Closed(VecDeque::new()), era: 0 }
+        Self { rate, pause, phase: Phase::Closed(VecDeque::new()), generation: 0 }
     }
 
     /// Returns how many messages may be begun; `None`: as many as there are handlers.
@@ -163,16 +163,21 @@ impl Breaker {
     }
 
     /// Records that a run begins.
-    pub(crate) fn begun(&mut self) -> Era {
+    pub(crate) fn begun(&mut self) -> Generation {
         if let Phase::Trying { under_way } = &mut self.phase {
             *under_way = true;
         }
-        Era(self.era)
+        Generation(self.generation)
     }
 
-    /// Records that a run that began in `era` has ended.
-    pub(crate) fn ended(&mut self, era: Era, tally: &Tally, now: Instant) -> Option<Change> {
-        if era != Era(self.era) {
+    /// Records that a run that began in `generation` has ended.
+    pub(crate) fn ended(
+        &mut self,
+        generation: Generation,
+        tally: &Tally,
+        now: Instant,
+    ) -> Option<Change> {
+        if generation != Generation(self.generation) {
             return None;
         }
         match &mut self.phase {
@@ -210,7 +215,7 @@ impl Breaker {
 
     fn enter(&mut self, phase: Phase) {
         self.phase = phase;
-        self.era += 1;
+        self.generation += 1;
     }
 }
 

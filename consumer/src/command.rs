@@ -16,7 +16,7 @@ use rowmq_consumer::webhook::{AddressPolicy, Allowed, WebhookHandler, WebhookOpt
 use rowmq_consumer::{Consumer, ConsumerBuilder, ErrorRate, SettingsArgs, TopicOptions};
 use rowmq_core::account::Account;
 use rowmq_core::codec::Codecs;
-use rowmq_core::{TopicName, doctor};
+use rowmq_core::{Error, TopicName, doctor};
 use rowmq_service::args::{ServerArgs, ServiceArgs};
 use rowmq_service::config::{Configured, Process, Settings};
 use rowmq_service::endpoint;
@@ -24,6 +24,7 @@ use rowmq_service::health::Health;
 use rowmq_service::location::Located;
 use rowmq_service::reload::{self, Reloadable};
 use rowmq_service::signals::Shutdown;
+use rowmq_service::start::when_there;
 use rowmq_service::{config, signals};
 use secrecy::SecretString;
 use url::Url;
@@ -136,8 +137,11 @@ pub(crate) async fn run(configured: Configured<Arguments>) -> anyhow::Result<Exi
     }
     // Probed and scraped until the very end: the drain is worth watching.
     let served = tokio_util::sync::CancellationToken::new();
-    endpoint::serve(service.metrics, health, served.clone()).await?;
-    doctor::require_as(&located.url, Some(Account::Consumer)).await?;
+    endpoint::serve(service.metrics, health.clone(), served.clone()).await?;
+    let check = || doctor::require_as(&located.url, Some(Account::Consumer));
+    if when_there(&health, &shutdown.drain, Error::is_transient, check).await?.is_none() {
+        return Ok(ExitCode::SUCCESS);
+    }
     reload::on_hangup::<Arguments>(PROCESS, located.url)?;
     consumer.run(shutdown).await?;
     served.cancel();

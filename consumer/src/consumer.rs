@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rand::Rng;
 use rowmq_core::checkpoint::Keeper;
 use rowmq_core::codec::Codecs;
 use rowmq_core::connection::{Pool, ServerUrl};
@@ -15,13 +14,13 @@ use rowmq_core::{Topic, TopicName, store, wake};
 use rowmq_service::health::Health;
 use rowmq_service::identity;
 use rowmq_service::signals::Shutdown;
+use rowmq_service::start::when_there;
 use tokio::sync::{RwLock, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 pub use self::builder::ConsumerBuilder;
 use crate::bell::Bell;
-use crate::crew::{Crew, Interruption};
 use crate::decode::Decoding;
 use crate::error::Error;
 use crate::ledger::Ledger;
@@ -30,7 +29,8 @@ use crate::members::Members;
 use crate::middleware::{Around, AroundTx, Layer};
 use crate::options::ConsumerOptions;
 use crate::registration::{Registration, Work};
-use crate::run::{Performer, Post};
+use crate::run::{Performer, Runner};
+use crate::services::{Interruption, Services};
 use crate::settler::Settler;
 use crate::shares::Shares;
 use crate::sweep;
@@ -85,15 +85,23 @@ impl Consumer {
     /// replaced.
     ///
     /// # Errors
-    /// When the consumer cannot start: an unknown topic, no server. Later failures are logged and
-    /// tried again.
+    /// When the consumer cannot start: an unknown topic, a login that is refused. A server that is
+    /// away is waited for, and later failures are logged and tried again.
     pub async fn run(self, shutdown: Shutdown) -> Result<(), Error> {
         let pool = Pool::new(self.url.clone(), CONNECTIONS, CALL_DEADLINE)?;
-        let topics = self.find_topics(&pool).await?;
+        let (health, drain) = (&self.health, &shutdown.drain);
+        let find = || self.find_topics(&pool);
+        let Some(topics) = when_there(health, drain, Error::is_transient, find).await? else {
+            return Ok(());
+        };
         let members = Members::new(self.options.member.clone());
         let bell = Bell::new(&self.url, &self.options);
         topics.iter().for_each(|(topic, _)| bell.listen(&topic.borrow()));
-        let mut worker = Worker::start(self.worker_options(&bell)).await?;
+        let register = || Worker::start(self.worker_options(&bell));
+        let is_away = rowmq_core::Error::is_transient;
+        let Some(mut worker) = when_there(health, drain, is_away, register).await? else {
+            return Ok(());
+        };
         let senders = topics.iter().map(|topic| topic.0.clone()).collect();
         let refresh = tokio::spawn(refresh(pool.clone(), senders, bell.clone()));
         let topics: HashMap<TopicName, watch::Receiver<Arc<Topic>>> = topics
@@ -107,7 +115,8 @@ impl Consumer {
             if !died || shutdown.drain.is_cancelled() {
                 break;
             }
-            let Some(next) = self.register_again(&bell, &shutdown).await else { break };
+            // Until it succeeds, whatever the error.
+            let Some(next) = when_there(health, drain, |_| true, register).await? else { break };
             worker = next;
         }
         refresh.abort();
@@ -162,7 +171,7 @@ impl Consumer {
         bell: &Bell,
         shutdown: &Shutdown,
     ) -> Result<bool, Error> {
-        let crew = Crew {
+        let services = Services {
             worker: worker.clone(),
             settler: Settler::start(worker.clone(), self.listener.clone()),
             ledger: Ledger::new(pool.clone()),
@@ -179,14 +188,14 @@ impl Consumer {
             let Some(topic) = topics.get(&registration.topic) else { continue };
             let (health, pulse) = (self.health.clone(), self.health.pulse());
             let turning = pulse.clone();
-            let post = Post {
-                crew: crew.clone(),
+            let runner = Runner {
+                services: services.clone(),
                 performer: self.performer(registration, worker)?,
                 registration: registration.clone(),
                 meter: TopicMeter::new(registration.topic.as_str()),
             };
             let topic_loop = TopicLoop {
-                post: Arc::new(post),
+                runner: Arc::new(runner),
                 topic: topic.clone(),
                 share: shares.as_ref().map(|it| it.join(registration.options.weight.get())),
                 wakes: wake::listen(&self.url, &registration.topic),
@@ -203,7 +212,7 @@ impl Consumer {
         }
         let guard = tokio::spawn(interrupt_when_due(
             worker.clone(),
-            crew.interruption.clone(),
+            services.interruption.clone(),
             shutdown.clone(),
             self.options.drain,
         ));
@@ -211,7 +220,7 @@ impl Consumer {
         guard.abort();
         // Releases what the loops handed over, and whatever else the worker's claims still hold.
         worker.begin_stop();
-        crew.settler.finish().await;
+        services.settler.finish().await;
         let stopped = worker.stop().await;
         ended.cancel();
         Ok(match stopped {
@@ -244,19 +253,6 @@ impl Consumer {
                 Performer::Transactional(Arc::new(Decoding { codecs, handler }), effects)
             }
         })
-    }
-
-    /// Registers a new worker after a death, until it succeeds or the consumer stops.
-    async fn register_again(&self, bell: &Bell, shutdown: &Shutdown) -> Option<Worker> {
-        loop {
-            match Worker::start(self.worker_options(bell)).await {
-                Ok(worker) => return Some(worker),
-                Err(error) => tracing::warn!(%error, "Cannot register; trying again."),
-            }
-            self.health.alive();
-            let pause = Duration::from_secs(1).mul_f64(rand::rng().random_range(0.5..=1.5));
-            shutdown.drain.run_until_cancelled(tokio::time::sleep(pause)).await?;
-        }
     }
 }
 

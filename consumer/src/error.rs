@@ -38,3 +38,11 @@ pub enum Error {
     #[error(transparent)]
     Queue(#[from] rowmq_core::Error),
 }
+
+impl Error {
+    /// Whether the same call may succeed later without a change of its input.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::Queue(error) if error.is_transient())
+    }
+}

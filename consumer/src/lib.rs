@@ -7,12 +7,10 @@
 mod bell;
 mod breaker;
 mod consumer;
-mod crew;
 mod decode;
 mod error;
 #[cfg(feature = "command")]
 pub mod exec;
-mod executor;
 #[cfg(feature = "command")]
 pub mod forward;
 mod kinds;
@@ -28,6 +26,7 @@ mod receiver;
 mod registration;
 mod run;
 mod runs;
+mod services;
 #[cfg(feature = "command")]
 mod settings;
 mod settler;

@@ -20,14 +20,17 @@ impl Members {
         Self { name, members: Arc::default() }
     }
 
-    /// Returns this consumer's member of the group that `topic` is.
-    pub(crate) fn of(&self, topic: &Topic) -> Result<Member> {
+    /// Returns this consumer's member of the topic, if that is a broadcast group.
+    pub(crate) fn of(&self, topic: &Topic) -> Result<Option<Member>> {
+        if topic.broadcast().is_none() {
+            return Ok(None);
+        }
         let mut members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(member) = members.get(&topic.id) {
-            return Ok(member.clone());
+            return Ok(Some(member.clone()));
         }
         let member = Member::new(topic, self.name.clone())?;
         members.insert(topic.id, member.clone());
-        Ok(member)
+        Ok(Some(member))
     }
 }

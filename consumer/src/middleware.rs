@@ -81,9 +81,7 @@ impl Next<'_> {
         let outcomes = match AssertUnwindSafe(rest).catch_unwind().await {
             Ok(outcomes) => outcomes,
             Err(panic) => {
-                let text = panic_text(&*panic);
-                let panicked = |_| RunOutcome::Panicked(text.clone());
-                return self.run.iter().map(panicked).collect();
+                return self.run.iter().map(|_| RunOutcome::of_panic(&*panic)).collect();
             }
         };
         one_for_each(outcomes, self.run.len())
@@ -146,10 +144,4 @@ fn one_for_each(mut outcomes: Vec<RunOutcome>, n: usize) -> Vec<RunOutcome> {
 
 fn no_outcome() -> RunOutcome {
     RunOutcome::Panicked("a middleware gave no outcome of this message".to_owned())
-}
-
-fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-    text.unwrap_or_else(|| "with something that is no text".to_owned())
 }

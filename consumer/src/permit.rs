@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard};
 
 /// How the gate is held; freed when the last delivery of the claim is settled.
-pub(crate) enum Pass {
+pub(crate) enum GatePermit {
     Shared(#[expect(dead_code, reason = "held for its drop")] OwnedRwLockReadGuard<()>),
     Alone(#[expect(dead_code, reason = "held for its drop")] OwnedRwLockWriteGuard<()>),
 }
@@ -23,26 +23,26 @@ impl HeldCount {
 }
 
 /// One delivery's share of its claim. It counts until it is dropped, when the delivery is settled.
-pub(crate) struct Holding {
-    pass: Arc<Pass>,
+pub(crate) struct Permit {
+    gate: Arc<GatePermit>,
     counts: [HeldCount; 2],
 }
 
-impl Holding {
-    pub(crate) fn new(pass: Arc<Pass>, counts: [HeldCount; 2]) -> Self {
+impl Permit {
+    pub(crate) fn new(gate: Arc<GatePermit>, counts: [HeldCount; 2]) -> Self {
         for count in &counts {
             count.0.fetch_add(1, Ordering::Relaxed);
         }
-        Self { pass, counts }
+        Self { gate, counts }
     }
 
     /// Returns whether it is the only delivery that its worker holds.
     pub(crate) fn is_alone(&self) -> bool {
-        matches!(*self.pass, Pass::Alone(_))
+        matches!(*self.gate, GatePermit::Alone(_))
     }
 }
 
-impl Drop for Holding {
+impl Drop for Permit {
     fn drop(&mut self) {
         for count in &self.counts {
             count.0.fetch_sub(1, Ordering::Relaxed);

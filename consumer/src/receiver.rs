@@ -23,13 +23,13 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::bell::Bell;
 use crate::consumer::{CALL_DEADLINE, CONNECTIONS, is_consumable};
-use crate::crew::{BUSY_PAUSE, Crew, Interruption, SUSPECT_PAUSE};
 use crate::error::Error;
 use crate::ledger::Ledger;
 use crate::members::Members;
 use crate::options::ConsumerOptions;
-use crate::permit::{HeldCount, Holding, Pass};
+use crate::permit::{GatePermit, HeldCount, Permit};
 use crate::poll::Poll;
+use crate::services::{BUSY_PAUSE, Interruption, SUSPECT_PAUSE, Services};
 use crate::settler::Settler;
 use crate::sweep;
 
@@ -44,7 +44,7 @@ pub struct Receiver {
     options: ConsumerOptions,
     topic: Arc<Topic>,
     batch: u32,
-    crew: Crew,
+    services: Services,
     wakes: Wakes,
     bell: Bell,
     poll: Poll,
@@ -84,7 +84,7 @@ impl Receiver {
         let members = Members::new(options.member.clone());
         let bell = Bell::new(&url, &options);
         bell.listen(&found);
-        let (crew, sweeping) = register(&url, &options, &bell, members).await?;
+        let (services, sweeping) = register(&url, &options, &bell, members).await?;
         let wakes = wake::listen(&url, &topic);
         let (poll, waiting) = (Poll::new(options.safety_poll), VecDeque::new());
         // In an ordered group the caller must hold nothing that could overtake a failed message.
@@ -96,7 +96,7 @@ impl Receiver {
             options,
             topic: found,
             batch,
-            crew,
+            services,
             wakes,
             bell,
             poll,
@@ -130,10 +130,10 @@ impl Receiver {
     /// When this receiver was declared dead, and the server cannot be reached to register again.
     pub async fn receive(&mut self) -> Result<Received, Error> {
         loop {
-            if matches!(self.crew.worker.life().borrow().phase, Phase::Dead { .. }) {
+            if matches!(self.services.worker.life().borrow().phase, Phase::Dead { .. }) {
                 self.waiting.clear();
-                let members = self.crew.members.clone();
-                (self.crew, self.sweeping) =
+                let members = self.services.members.clone();
+                (self.services, self.sweeping) =
                     register(&self.url, &self.options, &self.bell, members).await?;
             }
             if let Some(mut received) = self.waiting.pop_front() {
@@ -141,7 +141,7 @@ impl Receiver {
                     received.hand_over(received.settlement(RunOutcome::Cancelled), None);
                     continue;
                 }
-                if self.crew.worker.has_lost(received.delivery.claim_no) {
+                if self.services.worker.has_lost(received.delivery.claim_no) {
                     // The worker that now holds its range handles it.
                     continue;
                 }
@@ -172,16 +172,16 @@ impl Receiver {
     /// When the worker was declared dead, or the server cannot be reached.
     pub async fn close(mut self) -> Result<(), Error> {
         self.waiting.clear();
-        self.crew.worker.begin_stop();
-        self.crew.settler.finish().await;
-        Ok(self.crew.worker.stop().await?)
+        self.services.worker.begin_stop();
+        self.services.settler.finish().await;
+        Ok(self.services.worker.stop().await?)
     }
 
     /// Filters out a delivery if another message with its biz id has been handled. If the ledger
     /// cannot be read, the delivery is released.
     async fn sift(&self, mut received: Received) -> Option<Received> {
         let keys: Vec<&[u8]> = Ledger::key(&self.topic, &received.delivery).into_iter().collect();
-        match self.crew.ledger.handled(&self.topic, &keys).await {
+        match self.services.ledger.handled(&self.topic, &keys).await {
             Ok(handled) if handled.is_empty() => self.decode(received),
             Ok(_) => {
                 received.hand_over(Settlement::Repeated, None);
@@ -223,19 +223,18 @@ impl Receiver {
 
     async fn claim(&mut self) {
         let asked = if self.suspect_at.is_some_and(|at| at <= Instant::now()) {
-            let asked = self.crew.claim_alone(&self.topic).await;
+            let asked = self.services.claim_alone(&self.topic).await;
             // Only now: the suspect is still due if this future is dropped before.
             self.suspect_at = None;
             asked
         } else {
             self.poll.begun();
-            let shared = Pass::Shared(Arc::clone(&self.crew.gate).read_owned().await);
-            let claimed = self.crew.claim(&self.topic, self.batch).await;
-            claimed.map(|claimed| Some((claimed, shared)))
+            let shared = GatePermit::Shared(Arc::clone(&self.services.gate).read_owned().await);
+            self.claim_shared().await.map(|claimed| Some((claimed, shared)))
         };
         let now = Instant::now();
         match asked {
-            Ok(Some((claimed, pass))) => self.take(claimed, pass, now),
+            Ok(Some((claimed, gate))) => self.take(claimed, gate, now),
             Ok(None) => {
                 self.suspect_at = Some(now + BUSY_PAUSE);
                 tracing::debug!(
@@ -250,8 +249,13 @@ impl Receiver {
         }
     }
 
+    async fn claim_shared(&self) -> rowmq_core::Result<Claimed> {
+        let member = self.services.members.of(&self.topic)?;
+        self.services.worker.claim_of(&self.topic, member.as_ref(), self.batch).await
+    }
+
     /// Queues what was claimed for the caller.
-    fn take(&mut self, claimed: Claimed, pass: Pass, now: Instant) {
+    fn take(&mut self, claimed: Claimed, gate: GatePermit, now: Instant) {
         let name = self.topic.name.as_str();
         telemetry::lost_to_retention(name, claimed.lost);
         telemetry::filtered(name, claimed.filtered);
@@ -264,17 +268,17 @@ impl Receiver {
         }
         telemetry::claimed(name, claimed.deliveries.len());
         self.poll.found(now);
-        let pass = Arc::new(pass);
+        let gate = Arc::new(gate);
         for delivery in claimed.deliveries {
             self.meter.picked_up(&delivery);
-            self.crew.picked_up(self.topic.id, &delivery);
-            let counts = [HeldCount::default(), self.crew.settler.held()];
+            self.services.picked_up(self.topic.id, &delivery);
+            let counts = [HeldCount::default(), self.services.settler.held()];
             let mut received = Received {
                 delivery: Arc::new(delivery),
                 topic: self.topic.clone(),
-                settler: self.crew.settler.clone(),
-                worker: self.crew.worker.clone(),
-                holding: Some(Holding::new(Arc::clone(&pass), counts)),
+                settler: self.services.settler.clone(),
+                worker: self.services.worker.clone(),
+                permit: Some(Permit::new(Arc::clone(&gate), counts)),
             };
             if received.is_expired() {
                 received.hand_over(received.settlement(RunOutcome::Expired), None);
@@ -290,7 +294,7 @@ async fn register(
     options: &ConsumerOptions,
     bell: &Bell,
     members: Members,
-) -> Result<(Crew, DropGuard), Error> {
+) -> Result<(Services, DropGuard), Error> {
     let worker = Worker::start(WorkerOptions {
         url: url.clone(),
         client_id: identity::client_id(),
@@ -303,7 +307,7 @@ async fn register(
     let pool = Pool::new(url.clone(), CONNECTIONS, CALL_DEADLINE)?;
     let stop = CancellationToken::new();
     sweep::start(url, options, &worker, stop.clone());
-    let crew = Crew {
+    let services = Services {
         settler: Settler::start(worker.clone(), None),
         ledger: Ledger::new(pool.clone()),
         keeper: Arc::new(Keeper::new(pool, worker.id())),
@@ -312,5 +316,5 @@ async fn register(
         gate: Arc::new(RwLock::new(())),
         interruption: Interruption::default(),
     };
-    Ok((crew, stop.drop_guard()))
+    Ok((services, stop.drop_guard()))
 }

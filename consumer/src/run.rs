@@ -1,34 +1,42 @@
-//! A run: some deliveries, one call of a handler, and the settlement of each delivery.
+//! A run: some deliveries, one call of a handler with its time limit, its panics and its
+//! interruption, and the settlement of each delivery.
+
+mod repeated;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use rowmq_core::checkpoint::Checkpoints;
 use rowmq_core::handler::{Context, RunOutcome, settlement_for};
-use rowmq_core::model::{ClaimNo, PartitionNo, Settlement};
+use rowmq_core::model::{ClaimNo, PartitionNo, Settlement, TopicSettings};
 use rowmq_core::telemetry::TopicMeter;
 use rowmq_core::worker::{Effects, Ending, Settled};
 use rowmq_core::{Delivery, Topic};
+use tokio::task::{JoinError, JoinHandle};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::Span;
+use tracing::{Instrument, Span};
 
 use crate::breaker::Tally;
-use crate::crew::Crew;
-use crate::executor::{Execution, execute};
-use crate::ledger::Ledger;
-use crate::permit::Holding;
+use crate::permit::Permit;
 use crate::registration::{Registration, Run, TxRun};
+use crate::services::Services;
 use crate::settler::{Finished, OwnRun};
 use crate::span;
 
-/// How long deliveries are held before they are given back because the ledger cannot be read: once
-/// given back, they are claimed again at once.
-const PAUSE: Duration = Duration::from_secs(1);
+/// How long a cancelled handler has to stop before it is dropped. Longer than the two seconds that
+/// an exec handler's program gets.
+const CANCEL_GRACE: Duration = Duration::from_secs(4);
+
+/// How long a transactional run has to end after its handler was dropped, so that a commit in
+/// progress can finish. If it is still running after that, the fence decides.
+const COMMIT_GRACE: Duration = Duration::from_secs(15);
 
 /// What every run of a topic's handler shares.
-pub(crate) struct Post {
-    pub(crate) crew: Crew,
+pub(crate) struct Runner {
+    pub(crate) services: Services,
     pub(crate) registration: Registration,
     pub(crate) performer: Performer,
     pub(crate) meter: TopicMeter,
@@ -43,14 +51,14 @@ pub(crate) enum Performer {
 /// A claimed delivery on its way to a handler.
 pub(crate) struct Waiting {
     pub(crate) delivery: Arc<Delivery>,
-    pub(crate) holding: Holding,
+    pub(crate) permit: Permit,
     /// When it was claimed.
     pub(crate) since: Instant,
 }
 
 /// How a run ended.
 #[derive(Debug)]
-pub(crate) struct Ran {
+pub(crate) struct RunReport {
     /// How long it took.
     pub(crate) took: Duration,
     /// The partition of its messages.
@@ -61,7 +69,7 @@ pub(crate) struct Ran {
     pub(crate) tally: Tally,
 }
 
-impl Post {
+impl Runner {
     /// Runs the handler on a batch (a single message if its group is ordered), and hands each
     /// delivery to the settler. `stop` interrupts from outside.
     pub(crate) async fn run(
@@ -69,7 +77,7 @@ impl Post {
         topic: &Topic,
         batch: Vec<Waiting>,
         stop: CancellationToken,
-    ) -> Ran {
+    ) -> RunReport {
         let begun = Instant::now();
         let first = batch.first().map(|waiting| &waiting.delivery);
         let partition = first.and_then(|delivery| delivery.position).map(|at| at.partition);
@@ -86,10 +94,15 @@ impl Post {
         let n = batch.len();
         if n == 0 {
             let held_back = claim_no.filter(|_| !looked_up);
-            return Ran { took: begun.elapsed(), partition, held_back, tally: Tally::default() };
+            return RunReport {
+                took: begun.elapsed(),
+                partition,
+                held_back,
+                tally: Tally::default(),
+            };
         }
         let (mut passed, mut tally) = (0, Tally::default());
-        let checkpoints = Checkpoints::of_run(&self.crew.keeper);
+        let checkpoints = Checkpoints::of_run(&self.services.keeper);
         let context = |waiting: &Waiting| Context {
             topic: topic.name.clone(),
             delivery: Arc::clone(&waiting.delivery),
@@ -140,45 +153,7 @@ impl Post {
             self.hand_over(topic, waiting, settled.after_run(&checkpoints), run);
         }
         let held_back = claim_no.filter(|_| passed < n || !looked_up);
-        Ran { took: begun.elapsed(), partition, held_back, tally }
-    }
-
-    /// Filters out messages if another message with their biz id has been handled. If the ledger
-    /// cannot be read, gives back the messages with a biz id and returns false. A transactional run
-    /// checks the ledger itself.
-    async fn sift(
-        &self,
-        topic: &Topic,
-        batch: Vec<Waiting>,
-        stop: &CancellationToken,
-    ) -> (Vec<Waiting>, bool) {
-        let keys: Vec<&[u8]> =
-            batch.iter().filter_map(|waiting| Ledger::key(topic, &waiting.delivery)).collect();
-        let handled = match self.crew.ledger.handled(topic, &keys).await {
-            Ok(handled) => handled,
-            Err(error) => {
-                tracing::warn!(
-                    topic.name = %topic.name, %error,
-                    "Deliveries are given back: the ledger cannot be read."
-                );
-                stop.run_until_cancelled(tokio::time::sleep(PAUSE)).await;
-                let has_key = |waiting: &Waiting| Ledger::key(topic, &waiting.delivery).is_some();
-                let (unknown, rest): (Vec<_>, Vec<_>) = batch.into_iter().partition(has_key);
-                for waiting in unknown {
-                    self.finish(topic, waiting, RunOutcome::Interrupted);
-                }
-                return (rest, false);
-            }
-        };
-        let is_repeated = |waiting: &Waiting| {
-            Ledger::key(topic, &waiting.delivery).is_some_and(|key| handled.contains(key))
-        };
-        let (repeated, rest): (Vec<_>, Vec<_>) = batch.into_iter().partition(is_repeated);
-        for waiting in repeated {
-            self.meter.ran(RunOutcome::Repeated.word(), Duration::ZERO);
-            self.finish(topic, waiting, RunOutcome::Repeated);
-        }
-        (rest, true)
+        RunReport { took: begun.elapsed(), partition, held_back, tally }
     }
 
     /// Hands a delivery to the settler with the settlement that its outcome calls for.
@@ -192,21 +167,147 @@ impl Post {
     /// Returns whether a cancellation was requested for the interrupted message.
     fn is_cancelled(&self, waiting: &Waiting) -> bool {
         let delivery = &waiting.delivery;
-        delivery.position.is_none() && self.crew.worker.is_cancelled(delivery.row)
+        delivery.position.is_none() && self.services.worker.is_cancelled(delivery.row)
     }
 
     fn hand_over(&self, topic: &Topic, waiting: Waiting, settled: Settled, run: OwnRun) {
-        self.crew.settler.settle(Finished {
+        self.services.settler.settle(Finished {
             topic: topic.name.clone(),
             topic_id: topic.id,
             msg_id: waiting.delivery.msg_id,
             delivery_no: waiting.delivery.delivery_no,
             settled,
             run,
-            holding: waiting.holding,
+            permit: waiting.permit,
             reply: None,
         });
     }
+}
+
+/// A run that has not begun.
+struct Execution {
+    run: BoxFuture<'static, Vec<Ending>>,
+    deliveries: usize,
+    /// Drops the handler of a transactional run; a run of another kind is dropped as a whole.
+    give_up: Option<CancellationToken>,
+}
+
+impl Execution {
+    fn plain(run: Arc<dyn Run>, contexts: Vec<Context>) -> Self {
+        let deliveries = contexts.len();
+        let undone = |outcomes: Vec<_>| outcomes.into_iter().map(Ending::Undone).collect();
+        Self { run: run.run(contexts).map(undone).boxed(), deliveries, give_up: None }
+    }
+
+    fn transactional(
+        run: Arc<dyn TxRun>,
+        contexts: Vec<Context>,
+        topic: TopicSettings,
+        effects: Effects,
+    ) -> Self {
+        let (deliveries, give_up) = (contexts.len(), CancellationToken::new());
+        let run = run.run(contexts, topic, effects, give_up.clone());
+        Self { run, deliveries, give_up: Some(give_up) }
+    }
+
+    /// Puts the run in a span.
+    fn within(self, span: Span) -> Self {
+        if span.is_none() {
+            return self;
+        }
+        Self { run: self.run.instrument(span).boxed(), ..self }
+    }
+}
+
+/// Runs the handler in a task of its own, so that a panic is caught. `token` is the one in the
+/// contexts; `stop` interrupts from outside.
+async fn execute(
+    execution: Execution,
+    limit: Option<Duration>,
+    token: CancellationToken,
+    stop: CancellationToken,
+) -> Vec<Ending> {
+    let Execution { run, deliveries: n, give_up } = execution;
+    let mut task = tokio::spawn(run);
+    tokio::select! {
+        biased;
+        done = &mut task => returned(done, n),
+        () = stop.cancelled() => {
+            token.cancel();
+            let endings = Box::pin(leave(task, give_up, n)).await;
+            endings.into_iter().map(interrupted).collect()
+        }
+        limit = expired(limit) => {
+            token.cancel();
+            let endings = Box::pin(leave(task, give_up, n)).await;
+            endings.into_iter().map(|ending| timed_out(ending, limit)).collect()
+        }
+    }
+}
+
+async fn expired(limit: Option<Duration>) -> Duration {
+    match limit {
+        Some(limit) => {
+            tokio::time::sleep(limit).await;
+            limit
+        }
+        None => std::future::pending().await,
+    }
+}
+
+type Joined = Result<Vec<Ending>, JoinError>;
+
+/// Waits for a cancelled handler to stop; after the grace it is dropped.
+async fn leave(
+    mut task: JoinHandle<Vec<Ending>>,
+    give_up: Option<CancellationToken>,
+    n: usize,
+) -> Vec<Ending> {
+    let mut done = tokio::time::timeout(CANCEL_GRACE, &mut task).await.ok();
+    if let (None, Some(give_up)) = (&done, give_up) {
+        give_up.cancel();
+        done = tokio::time::timeout(COMMIT_GRACE, &mut task).await.ok();
+    }
+    done.map_or_else(
+        || {
+            task.abort();
+            each(n, || RunOutcome::Interrupted)
+        },
+        |done| returned(done, n),
+    )
+}
+
+fn returned(done: Joined, n: usize) -> Vec<Ending> {
+    match done {
+        Ok(endings) => endings,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => each(n, || RunOutcome::of_panic(&*panic)),
+            Err(_) => each(n, || RunOutcome::Panicked("its task was cancelled".to_owned())),
+        },
+    }
+}
+
+/// A handler that finished despite the interruption counts as finished. One that failed was
+/// prevented from finishing, which is not the message's fault.
+fn interrupted(ending: Ending) -> Ending {
+    match ending {
+        Ending::Undone(RunOutcome::Returned(Err(_))) => Ending::Undone(RunOutcome::Interrupted),
+        other => other,
+    }
+}
+
+/// A run that took too long has failed, but whatever it committed stays committed.
+fn timed_out(ending: Ending, limit: Duration) -> Ending {
+    match ending {
+        over @ (Ending::Committed
+        | Ending::InDoubt
+        | Ending::Undone(RunOutcome::EndedTransaction)) => over,
+        Ending::Undone(_) => Ending::Undone(RunOutcome::TimedOut(limit)),
+    }
+}
+
+fn each(n: usize, outcome: impl Fn() -> RunOutcome) -> Vec<Ending> {
+    (0..n).map(|_| Ending::Undone(outcome())).collect()
 }
 
 /// Decides and logs the settlement of a delivery by its outcome.

@@ -8,7 +8,7 @@ use rowmq_core::{Error, MsgId, TopicName, actor, telemetry};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::listener::{SettledDelivery, SettledListener};
-use crate::permit::{HeldCount, Holding};
+use crate::permit::{HeldCount, Permit};
 
 /// How long an outcome waits for others. A commit takes about as long, so a lone message is settled
 /// hardly later, and fast handlers share a commit.
@@ -26,7 +26,7 @@ pub(crate) struct Finished {
     pub(crate) settled: Settled,
     /// What its run's own transaction has made of it.
     pub(crate) run: OwnRun,
-    pub(crate) holding: Holding,
+    pub(crate) permit: Permit,
     /// Where to send the result of the settlement, if a caller waits for it.
     pub(crate) reply: Option<oneshot::Sender<Result<SettleOutcome, Error>>>,
 }
@@ -252,5 +252,5 @@ fn report(worker: &Worker, finished: Finished, outcome: SettleOutcome) {
     if let Some(reply) = finished.reply {
         drop(reply.send(Ok(outcome)));
     }
-    drop(finished.holding);
+    drop(finished.permit);
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use rowmq_core::actor;
 use rowmq_core::connection::ServerUrl;
 use rowmq_core::worker::{Life, Worker};
 use rowmq_janitor::{Driver, DriverOptions, Role};
@@ -29,21 +30,10 @@ pub(crate) fn start(
     let mut options = DriverOptions::new(url.clone(), holder);
     options.role = Role::StandIn;
     options.lease = consumer.lease;
-    if let Err(error) = spawn(options, worker.life(), stop) {
+    let life = worker.life();
+    if let Err(error) = actor::spawn("rowmq-sweep", move || stand_by(options, life, stop)) {
         tracing::warn!(%error, "This consumer cannot sweep; a janitor or another one must.");
     }
-}
-
-fn spawn(
-    options: DriverOptions,
-    life: watch::Receiver<Life>,
-    stop: CancellationToken,
-) -> std::io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    std::thread::Builder::new()
-        .name("rowmq-sweep".to_owned())
-        .spawn(move || runtime.block_on(stand_by(options, life, stop)))?;
-    Ok(())
 }
 
 async fn stand_by(

@@ -1,8 +1,8 @@
 //! One topic of one worker: claim, run, settle, in that order and for ever.
 
 mod cancelled;
+mod ending;
 mod pause;
-mod room;
 mod turns;
 
 use std::collections::VecDeque;
@@ -21,13 +21,13 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::bell::Bell;
-use crate::breaker::{Breaker, Era};
-use crate::crew::{BUSY_PAUSE, SUSPECT_PAUSE};
+use crate::breaker::{Breaker, Generation};
 use crate::order::Order;
-use crate::permit::{HeldCount, Holding, Pass};
+use crate::permit::{GatePermit, HeldCount, Permit};
 use crate::poll::Poll;
-use crate::run::{Post, Ran, Waiting};
+use crate::run::{RunReport, Runner, Waiting};
 use crate::runs::Runs;
+use crate::services::{BUSY_PAUSE, SUSPECT_PAUSE};
 use crate::shares::{Share, Slot};
 
 /// How often the loop shows that it turns.
@@ -37,8 +37,12 @@ const TURN: Duration = Duration::from_secs(5);
 /// before that.
 const HUNG: Duration = Duration::from_secs(30);
 
+/// About this much work is claimed beyond the free handlers, so that fast handlers never wait for a
+/// claim and slow work is left to other workers.
+const PREFETCH: Duration = Duration::from_millis(50);
+
 pub(crate) struct TopicLoop {
-    pub(crate) post: Arc<Post>,
+    pub(crate) runner: Arc<Runner>,
     pub(crate) topic: watch::Receiver<Arc<Topic>>,
     /// The topic's share of the consumer's concurrency, if that is shared.
     pub(crate) share: Option<Share>,
@@ -57,14 +61,14 @@ pub(crate) struct TopicLoop {
 
 /// The result of a claim.
 enum Asked {
-    Claimed(Claimed, Arc<Pass>),
+    Claimed(Claimed, Arc<GatePermit>),
     /// The suspect could not be alone.
     Busy,
 }
 
 struct State {
     waiting: VecDeque<Waiting>,
-    runs: Runs<(Option<Era>, Ran)>,
+    runs: Runs<(Option<Generation>, RunReport)>,
     /// Set for an ordered group.
     order: Option<Order>,
     /// Set for a topic that is paused on errors.
@@ -87,12 +91,12 @@ struct State {
 impl TopicLoop {
     /// Runs until the drain is over and everything is handed to the settler, or the worker is dead.
     pub(crate) async fn run(mut self) {
-        let mut life = self.post.crew.worker.life();
+        let mut life = self.runner.services.worker.life();
         let mut state = State {
             waiting: VecDeque::new(),
             runs: Runs::default(),
             order: self.is_ordered().then(Order::default),
-            breaker: self.post.registration.options.breaker(),
+            breaker: self.runner.registration.options.breaker(),
             slot: None,
             parked: false,
             turn_at: Instant::now(),
@@ -100,7 +104,7 @@ impl TopicLoop {
             held: HeldCount::default(),
             run_time: None,
             suspect_at: None,
-            losses: self.post.crew.worker.losses(),
+            losses: self.runner.services.worker.losses(),
         };
         let mut asking: Option<BoxFuture<'static, Result<Asked>>> = None;
         let mut asked_at = Instant::now();
@@ -112,7 +116,7 @@ impl TopicLoop {
             self.turn_breaker(&mut state);
             self.give_up_cancelled(&mut state, &life);
             self.start_runs(&mut state);
-            self.post.meter.in_flight(state.runs.len(), state.held.get());
+            self.runner.meter.in_flight(state.runs.len(), state.held.get());
             let room = self.room(&state);
             if asking.is_none() && room > 0 && state.poll.due() <= Instant::now() {
                 asking = Some(self.ask(room, &mut state));
@@ -157,20 +161,77 @@ impl TopicLoop {
     }
 
     fn name(&self) -> &str {
-        self.post.registration.topic.as_str()
+        self.runner.registration.topic.as_str()
     }
 
     fn is_ordered(&self) -> bool {
         self.topic.borrow().group().is_some_and(|group| group.ordered)
     }
 
+    /// Returns how many messages to claim now; 0 while there are enough.
+    fn room(&self, state: &State) -> usize {
+        if state.parked {
+            return 0;
+        }
+        if let Some(limit) = state.breaker.as_ref().and_then(Breaker::limit) {
+            return limit.saturating_sub(state.waiting.len());
+        }
+        if let Some(order) = &state.order {
+            let busy = state.runs.len() >= self.concurrency();
+            let enough = busy || order.has_next(&state.waiting);
+            return if enough { 0 } else { self.runner.registration.options.max_batch as usize };
+        }
+        let (options, size) =
+            (&self.runner.registration.options, self.runner.registration.run_size);
+        let free = self.concurrency().saturating_sub(state.runs.len()) * size;
+        let max_batch = options.max_batch as usize;
+        let prefetch = match state.run_time {
+            // A message that waits in memory would use up the time that its run is allowed, or the
+            // place of another one that could run.
+            _ if self.is_limited() => 0,
+            None => 0,
+            Some(time) => {
+                let per_handler = PREFETCH.as_nanos() / time.as_nanos().max(1_000);
+                let per_handler = usize::try_from(per_handler).unwrap_or(usize::MAX);
+                // A batch to work on while the next one is claimed.
+                (self.concurrency() * size).saturating_mul(per_handler).min(2 * max_batch)
+            }
+        };
+        let room = (free + prefetch).saturating_sub(state.waiting.len());
+        // Small claims cost as much as large ones: wait until half of the prefetch is used up.
+        let worth = (prefetch / 2).max(1);
+        if room < worth && !state.waiting.is_empty() { 0 } else { room.min(max_batch) }
+    }
+
+    /// Returns when the loop must act without being woken: at the next poll if there is `room`, at
+    /// the end of a pause, or when a message has waited too long for its turn.
+    fn next(&self, state: &State, room: usize) -> Option<Instant> {
+        let pause = state.breaker.as_ref().and_then(Breaker::until);
+        let next = pause.or_else(|| (room > 0).then(|| state.poll.due()));
+        let is_free = state.runs.len() < self.runner.registration.options.concurrency;
+        let turn = self.turn_due(state).filter(|_| is_free);
+        [next, turn].into_iter().flatten().min()
+    }
+
+    /// Returns how many handlers of this topic may run at once.
+    fn concurrency(&self) -> usize {
+        let slots = self.share.as_ref().map_or(usize::MAX, Share::slots);
+        self.runner.registration.options.concurrency.min(slots)
+    }
+
+    /// Returns whether a claimed message costs something while it waits in memory.
+    fn is_limited(&self) -> bool {
+        let topic = self.topic.borrow();
+        topic.settings.max_run_time.is_some() || !topic.settings.limits.is_off()
+    }
+
     fn ask(&self, room: usize, state: &mut State) -> BoxFuture<'static, Result<Asked>> {
-        let crew = self.post.crew.clone();
+        let services = self.runner.services.clone();
         let topic = self.topic.borrow().clone();
         state.poll.begun();
         if state.suspect_at.take_if(|at| *at <= Instant::now()).is_some() {
             return async move {
-                Ok(match crew.claim_alone(&topic).await? {
+                Ok(match services.claim_alone(&topic).await? {
                     Some((claimed, alone)) => Asked::Claimed(claimed, Arc::new(alone)),
                     None => Asked::Busy,
                 })
@@ -179,9 +240,10 @@ impl TopicLoop {
         }
         let limit = u32::try_from(room).unwrap_or(u32::MAX);
         async move {
-            let shared = Arc::clone(&crew.gate).read_owned().await;
-            let claimed = crew.claim(&topic, limit).await?;
-            Ok(Asked::Claimed(claimed, Arc::new(Pass::Shared(shared))))
+            let shared = Arc::clone(&services.gate).read_owned().await;
+            let member = services.members.of(&topic)?;
+            let claimed = services.worker.claim_of(&topic, member.as_ref(), limit).await?;
+            Ok(Asked::Claimed(claimed, Arc::new(GatePermit::Shared(shared))))
         }
         .boxed()
     }
@@ -190,7 +252,7 @@ impl TopicLoop {
     fn take(&self, asked: Result<Asked>, state: &mut State) {
         let now = Instant::now();
         match asked {
-            Ok(Asked::Claimed(claimed, pass)) => {
+            Ok(Asked::Claimed(claimed, gate)) => {
                 (self.ticked)(Ok(()));
                 let found = claimed.deliveries.len();
                 telemetry::lost_to_retention(self.name(), claimed.lost);
@@ -210,14 +272,14 @@ impl TopicLoop {
                 }
                 let topic_id = self.topic.borrow().id;
                 for delivery in claimed.deliveries {
-                    self.post.meter.picked_up(&delivery);
-                    self.post.crew.picked_up(topic_id, &delivery);
-                    let counts = [state.held.clone(), self.post.crew.settler.held()];
-                    let holding = Holding::new(Arc::clone(&pass), counts);
-                    let waiting = Waiting { delivery: Arc::new(delivery), holding, since: now };
+                    self.runner.meter.picked_up(&delivery);
+                    self.runner.services.picked_up(topic_id, &delivery);
+                    let counts = [state.held.clone(), self.runner.services.settler.held()];
+                    let permit = Permit::new(Arc::clone(&gate), counts);
+                    let waiting = Waiting { delivery: Arc::new(delivery), permit, since: now };
                     if waiting.delivery.is_expired() {
                         let topic = self.topic.borrow().clone();
-                        self.post.finish(&topic, waiting, RunOutcome::Expired);
+                        self.runner.finish(&topic, waiting, RunOutcome::Expired);
                     } else {
                         state.waiting.push_back(waiting);
                     }
@@ -251,11 +313,11 @@ impl TopicLoop {
         if !self.is_unparked(state) {
             return;
         }
-        while state.runs.len() < self.post.registration.options.concurrency {
+        while state.runs.len() < self.runner.registration.options.concurrency {
             let size = match state.breaker.as_ref().and_then(Breaker::limit) {
                 Some(0) => break,
                 Some(few) => few,
-                None => self.post.registration.run_size,
+                None => self.runner.registration.run_size,
             };
             if !state.has_next() {
                 break;
@@ -265,106 +327,29 @@ impl TopicLoop {
                 Some(order) => order.next(&mut state.waiting).into_iter().collect(),
                 None => state.waiting.drain(..size.min(state.waiting.len())).collect(),
             };
-            let era = state.breaker.as_mut().map(Breaker::begun);
-            let token = self.post.crew.interruption.token().child_token();
-            let run = |batch, token| self.run_batch(batch, token, era, slot);
+            let generation = state.breaker.as_mut().map(Breaker::begun);
+            let token = self.runner.services.interruption.token().child_token();
+            let run = |batch, token| self.run_batch(batch, token, generation, slot);
             state.runs.begin(batch, token, run);
         }
         self.want_no_turn();
-    }
-
-    /// Gives up messages of ranges that the worker has lost; the worker that has such a range now
-    /// handles them.
-    fn give_up_lost(&self, state: &mut State) {
-        let worker = &self.post.crew.worker;
-        let losses = worker.losses();
-        if std::mem::replace(&mut state.losses, losses) == losses {
-            return;
-        }
-        let lost = |it: &Waiting| worker.has_lost(it.delivery.claim_no);
-        let (lost, rest) = std::mem::take(&mut state.waiting).into_iter().partition(lost);
-        state.waiting = rest;
-        self.give_back(lost);
-    }
-
-    fn give_back(&self, all: VecDeque<Waiting>) {
-        let topic = Arc::clone(&self.topic.borrow());
-        for waiting in all {
-            self.post.finish(&topic, waiting, RunOutcome::Interrupted);
-        }
-    }
-
-    /// Learns from a run that has ended, and gives back messages that must not overtake one of the
-    /// run's.
-    fn ran(&self, (era, ran): (Option<Era>, Ran), state: &mut State) {
-        state.learn(ran.took);
-        if let (Some(breaker), Some(era)) = (&mut state.breaker, era) {
-            let change = breaker.ended(era, &ran.tally, Instant::now());
-            self.changed(change, state);
-        }
-        let Some(order) = &mut state.order else { return };
-        order.ended(ran.partition);
-        let held_back = |it: &Waiting| ran.held_back == Some(it.delivery.claim_no);
-        let (held_back, rest) = std::mem::take(&mut state.waiting).into_iter().partition(held_back);
-        state.waiting = rest;
-        self.give_back(held_back);
     }
 
     fn run_batch(
         &self,
         batch: Vec<Waiting>,
         stop: CancellationToken,
-        era: Option<Era>,
+        generation: Option<Generation>,
         slot: Option<Slot>,
-    ) -> BoxFuture<'static, (Option<Era>, Ran)> {
-        let post = Arc::clone(&self.post);
+    ) -> BoxFuture<'static, (Option<Generation>, RunReport)> {
+        let runner = Arc::clone(&self.runner);
         let topic = self.topic.borrow().clone();
         async move {
-            let ran = post.run(&topic, batch, stop).await;
+            let ran = runner.run(&topic, batch, stop).await;
             drop(slot);
-            (era, ran)
+            (generation, ran)
         }
         .boxed()
-    }
-
-    /// Gives back messages that no handler has begun, and waits for the running handlers.
-    async fn wind_up(
-        &self,
-        asking: Option<BoxFuture<'static, Result<Asked>>>,
-        mut state: State,
-        mut life: watch::Receiver<Life>,
-    ) {
-        self.give_back(std::mem::take(&mut state.waiting));
-        self.want_no_turn();
-        state.slot = None;
-        let mut asking = asking.filter(|_| !is_dead(&life));
-        let mut turn = tokio::time::interval(TURN);
-        while asking.is_some() || !state.runs.is_empty() {
-            tokio::select! {
-                // The claim in flight may have found messages: they must be given back too.
-                asked = poll_option(&mut asking), if asking.is_some() => {
-                    asking = None;
-                    self.take(asked, &mut state);
-                    self.give_back(std::mem::take(&mut state.waiting));
-                }
-                Some(_) = state.runs.next() => {}
-                changed = life.changed(), if !is_dead(&life) => {
-                    if changed.is_ok() {
-                        self.give_up_cancelled(&mut state, &life);
-                    }
-                }
-                _ = turn.tick() => (self.turned)(),
-            }
-        }
-        self.post.meter.in_flight(0, state.held.get());
-    }
-}
-
-impl State {
-    /// Adds the time of a run to the mean.
-    fn learn(&mut self, took: Duration) {
-        let mean = self.run_time.map_or(took, |mean| (mean * 7 + took) / 8);
-        self.run_time = Some(mean);
     }
 }
 

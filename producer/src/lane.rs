@@ -12,7 +12,7 @@ use rowmq_core::store::lane::{self, Fenced, LaneId, LaneKind};
 use rowmq_core::{Enqueued, Error, Fault, Result, Topic, TopicName, chance, store};
 use tokio::time::Instant;
 
-use self::insert::{Course, Stage, goes_direct, store_batch};
+use self::insert::{Stage, TryProgress, goes_direct, store_batch};
 pub(crate) use self::turns::Turns;
 
 use crate::batch::Batch;
@@ -174,15 +174,15 @@ impl Lane {
             false => None,
         };
         tries.begin();
-        let mut course = Course { stage: Stage::Before, enqueued: Vec::new() };
+        let mut progress = TryProgress { stage: Stage::Before, enqueued: Vec::new() };
         let done = session
             .call("send the batch", async |conn| {
-                store_batch(conn, &topic, batch, position, tries, &mut course).await
+                store_batch(conn, &topic, batch, position, tries, &mut progress).await
             })
             .await;
         drop(turn);
         let lost = session.is_lost();
-        let Course { stage, enqueued } = course;
+        let TryProgress { stage, enqueued } = progress;
         match (done, stage) {
             (Ok(()), _) => {
                 self.position = Some(Position { seq: position.seq + 1, ..position });

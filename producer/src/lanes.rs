@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::{join, join_all};
 use rowmq_core::connection::ServerUrl;
-use rowmq_core::{Enqueued, Error, Fault, NewMessage, Result, telemetry, wake};
+use rowmq_core::{Enqueued, Error, Fault, NewMessage, Result, actor, telemetry, wake};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 use crate::batch::Batch;
@@ -93,7 +93,7 @@ impl Lanes {
         let free = Arc::new(Semaphore::new(count as usize));
         let started = Self { options: Arc::clone(&options), free, idle, count, ended };
         let users = started.clone();
-        on_own_thread(move || async move {
+        actor::spawn("rowmq-lanes", move || async move {
             let turns = Turns::default();
             let lane = || Lane::new(url.clone(), Arc::clone(&options), turns.clone());
             let mut first = lane();
@@ -113,7 +113,11 @@ impl Lanes {
             let lanes = join_all(lanes.zip(jobs).map(|(lane, jobs)| run(lane, jobs, &url, rest)));
             join(lanes.map(|_| drop(ending)), beside(users)).await;
         })?;
-        opened.await.map_err(|_| thread_failed("it ended at once"))??;
+        opened.await.map_err(|_| Error::Database {
+            operation: "start the producer's thread",
+            fault: Fault::Other,
+            message: "it ended at once".to_owned(),
+        })??;
         Ok(started)
     }
 
@@ -202,34 +206,4 @@ async fn run(mut lane: Lane, mut jobs: mpsc::Receiver<Job>, url: &ServerUrl, res
         drop(reply.send(Sent { outcome, messages: batch.messages }));
     }
     lane.close().await;
-}
-
-/// Runs `actors` on a thread and runtime of their own until they end.
-fn on_own_thread<F>(actors: impl FnOnce() -> F + Send + 'static) -> Result<()>
-where
-    F: Future<Output = ()> + 'static,
-{
-    // A simulation runs on one thread, on which its scheduler decides which task runs next.
-    #[cfg(feature = "simulation")]
-    if rowmq_core::connection::simulation::is_on() {
-        drop(tokio::task::spawn_local(actors()));
-        return Ok(());
-    }
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| thread_failed(&error.to_string()))?;
-    std::thread::Builder::new()
-        .name("rowmq-lanes".to_owned())
-        .spawn(move || runtime.block_on(actors()))
-        .map_err(|error| thread_failed(&error.to_string()))?;
-    Ok(())
-}
-
-fn thread_failed(reason: &str) -> Error {
-    Error::Database {
-        operation: "start the producer's thread",
-        fault: Fault::Other,
-        message: reason.to_owned(),
-    }
 }

@@ -7,7 +7,10 @@ use tokio::task::JoinHandle;
 use crate::model::{Error, Fault, Result};
 
 /// Runs `actor` on a thread named `name` until it ends.
-pub(crate) fn spawn<F>(name: &str, actor: impl FnOnce() -> F + Send + 'static) -> Result<()>
+///
+/// # Errors
+/// [`Error::Database`] if the system starts no thread.
+pub fn spawn<F>(name: &str, actor: impl FnOnce() -> F + Send + 'static) -> Result<()>
 where
     F: Future<Output = ()> + 'static,
 {

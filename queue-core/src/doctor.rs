@@ -166,7 +166,7 @@ async fn ask_all(url: &ServerUrl, account: Option<Account>) -> Result<Report> {
         checks.push(skip_locked(&mut conn, &mut other).await?);
     }
     if account.is_none_or(privileges::looks_for_the_dead) {
-        checks.push(privileges::sight(&mut conn).await?);
+        checks.push(privileges::visibility(&mut conn).await?);
     }
     if has_schema && may("SELECT", "queue_switch") {
         checks.push(access(&mut conn).await?);

@@ -8,6 +8,7 @@ pub(crate) use self::decision::CANCELLED;
 pub use self::decision::settlement_for;
 pub use self::tx::{BatchTxHandler, RawTxHandler, TxHandler};
 
+use std::any::Any;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -220,6 +221,14 @@ pub enum RunOutcome {
 }
 
 impl RunOutcome {
+    /// The outcome of a run that ended with this panic.
+    #[must_use]
+    pub fn of_panic(panic: &(dyn Any + Send)) -> Self {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+        Self::Panicked(text.unwrap_or_else(|| "with something that is no text".to_owned()))
+    }
+
     /// The label for metrics and logs.
     #[must_use]
     pub fn word(&self) -> &'static str {

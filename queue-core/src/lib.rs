@@ -4,37 +4,48 @@
 //! This library has no knowledge of processes, signals or HTTP; those are in `queue-service` and
 //! the binaries.
 
-pub mod account;
-pub mod actor;
-pub mod audit;
-pub mod cancellation;
-pub mod chance;
-pub mod checkpoint;
-pub mod codec;
+// What stands in the database, and how it is reached.
 pub mod connection;
-pub mod dead;
-pub mod doctor;
-pub mod doorbell;
-mod enqueue;
-pub mod find;
-pub mod handler;
-pub mod inspect;
 pub mod migration;
 pub mod model;
 pub mod procedures;
-pub mod ready;
-pub mod rescue;
-pub mod schedule;
 pub mod schema;
 pub mod store;
+
+// A message comes: sent, recurring, or into a stream.
+pub mod codec;
+mod enqueue;
+pub mod schedule;
 pub mod stream;
-pub mod telemetry;
+
+// It is claimed, handled and settled.
+pub mod checkpoint;
+pub mod doorbell;
+pub mod handler;
+pub mod wake;
+pub mod worker;
+
+// It fails, or its worker does.
+pub mod dead;
+pub mod rescue;
+
+// People look for it and change it.
+pub mod cancellation;
+pub mod find;
+pub mod inspect;
+pub mod ready;
 pub mod throughput;
 pub mod topic;
 pub mod trace;
 mod waiting;
-pub mod wake;
-pub mod worker;
+
+// Who may do what, whether all is well, and what the rest rests on.
+pub mod account;
+pub mod actor;
+pub mod audit;
+pub mod chance;
+pub mod doctor;
+pub mod telemetry;
 
 pub use diesel_async::AsyncMysqlConnection;
 

@@ -72,5 +72,5 @@ pub use self::topic::{
     LIMITED_TOPIC_KNOWN_FOR, OnDone, Retention, TOPIC_KNOWN_FOR, Topic, TopicKind, TopicSettings,
 };
 pub use self::trace_parent::{TRACE_PARENT, TRACE_STATE, TraceParent};
-pub(crate) use self::unique::{Hold, Repeat};
+pub(crate) use self::unique::{KeyLifetime, Repeat};
 pub use self::unique::{OnConflict, Unique};

@@ -4,9 +4,9 @@
 //! row written by the transaction that causes the event, so the trace shows exactly what was
 //! committed. Only the claim of a stream's range is written right after it.
 
-mod story;
+mod history;
 
-pub use self::story::{Part, Story, tell};
+pub use self::history::{MessageHistory, Part, tell};
 
 use std::time::Duration;
 

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use rowmq_core::model::found::{Found, State};
 use rowmq_core::model::trace::{Event, Record};
 use rowmq_core::model::{FailedRun, GroupPart, Position, Sampling};
-use rowmq_core::trace::{Part, Story, tell};
+use rowmq_core::trace::{MessageHistory, Part, tell};
 use rowmq_core::{MsgId, TopicName};
 use serde::Serialize;
 
@@ -123,48 +123,49 @@ impl Trace {
             Some(name) => Some(find(&mut session, name).await?),
             None => None,
         };
-        let story = tell(&mut session, topic, self.id).await?;
+        let message = tell(&mut session, topic, self.id).await?;
         let output = invocation.output;
         if output.is_json() {
-            return output.report(&story, "");
+            return output.report(&message, "");
         }
-        let lines = lines(&story);
+        let lines = lines(&message);
         output.rows(
             &HEADER,
             &lines,
             &format!("Nothing is recorded of the message {}.", self.id),
         )?;
-        let places: Vec<_> = story.found.iter().map(FoundRow).collect();
+        let places: Vec<_> = message.found.iter().map(FoundRow).collect();
         output.more_rows(&PLACES, &places)?;
-        let parts: Vec<_> = story.groups.iter().map(OfGroup).collect();
+        let parts: Vec<_> = message.groups.iter().map(OfGroup).collect();
         output.more_rows(&PARTS, &parts)?;
-        output.more_rows(&super::dead::HISTORY, &history(&story))?;
-        for sentence in sentences(&story, self.id) {
-            output.report(&story, &sentence)?;
+        output.more_rows(&super::dead::HISTORY, &history(&message))?;
+        for sentence in sentences(&message, self.id) {
+            output.report(&message, &sentence)?;
         }
         Ok(())
     }
 }
 
 /// The failed runs in the message's rows that its trace does not have.
-fn history(story: &Story) -> Vec<FailedRun> {
-    let runs = story.found.iter().filter_map(|found| found.trace.as_ref());
+fn history(message: &MessageHistory) -> Vec<FailedRun> {
+    let runs = message.found.iter().filter_map(|found| found.trace.as_ref());
     let runs = runs.flat_map(|trace| trace.history.clone());
     let is_in_trace = |run: &FailedRun| {
         let is_it = |event: &Record| {
             event.event == Event::Settled && event.delivery_no.0 == run.delivery_no
         };
-        story.events.iter().any(is_it)
+        message.events.iter().any(is_it)
     };
     runs.filter(|run| !is_in_trace(run)).collect()
 }
 
-fn lines(story: &Story) -> Vec<Line> {
-    let mut lines: Vec<_> = story.events.iter().map(|event| line(event, &story.events)).collect();
-    if story.events.is_empty() {
+fn lines(message: &MessageHistory) -> Vec<Line> {
+    let mut lines: Vec<_> =
+        message.events.iter().map(|event| line(event, &message.events)).collect();
+    if message.events.is_empty() {
         return lines;
     }
-    for found in &story.found {
+    for found in &message.found {
         if let State::Logged { position, sequenced_at } = found.state {
             lines.push(Line {
                 at: sequenced_at,
@@ -227,27 +228,27 @@ fn milliseconds(took: Duration) -> String {
 }
 
 /// What is not recorded, and what to do about it.
-fn sentences(story: &Story, id: MsgId) -> Vec<String> {
+fn sentences(message: &MessageHistory, id: MsgId) -> Vec<String> {
     let mut sentences = Vec::new();
-    match &story.topic {
+    match &message.topic {
         None => sentences.push(format!(
             "Its topic is not known: `rowmq trace TOPIC {id}` also looks among the ready messages of a topic, and in the log of a stream."
         )),
-        Some(topic) if story.sampling == Sampling::OFF => sentences.push(format!(
+        Some(topic) if message.sampling == Sampling::OFF => sentences.push(format!(
             "Who enqueued it and its deliveries are not recorded: '{topic}' leaves no traces. `rowmq topic set {topic} --trace all` (or 1%) records those of messages from then on."
         )),
-        Some(topic) if !story.sampled => sentences.push(format!(
+        Some(topic) if !message.sampled => sentences.push(format!(
             "Who enqueued it and its deliveries are not recorded: '{topic}' traces {} of its messages, and this is none of them. `rowmq topic set {topic} --trace all` records those of all messages from then on.",
-            story.sampling
+            message.sampling
         )),
         Some(_) => {}
     }
-    if story.sampled && !story.events.iter().any(|event| event.event == Event::Enqueued) {
+    if message.sampled && !message.events.iter().any(|event| event.event == Event::Enqueued) {
         sentences.push(
             "It was enqueued before its topic left traces, or more than 7 days ago.".to_owned(),
         );
     }
-    if story.found.is_empty() && story.topic.is_some() {
+    if message.found.is_empty() && message.topic.is_some() {
         sentences.push(
             "It is nowhere any more, or not among the messages that were searched.".to_owned(),
         );

@@ -10,7 +10,7 @@ use rowmq_core::model::found::{Filter, Found, State as MessageState};
 use rowmq_core::model::trace::Record;
 use rowmq_core::model::{Action, Change};
 use rowmq_core::store::find::Bodies;
-use rowmq_core::trace::{Story, tell};
+use rowmq_core::trace::{MessageHistory, tell};
 use rowmq_core::{Moment, MsgId, TopicName, cancel as take_back, dead, reschedule};
 use serde::Deserialize;
 
@@ -37,7 +37,7 @@ pub(crate) struct As {
 
 /// All that is known of a message, and its body if the user may see it.
 pub(crate) struct Known {
-    pub(crate) story: Story,
+    pub(crate) message: MessageHistory,
     pub(crate) body: Option<Vec<u8>>,
 }
 
@@ -49,7 +49,7 @@ pub(crate) async fn known(
 ) -> Result<Known, Refusal> {
     let read = console.database.read(move |session| Box::pin(read(session, name, id, bodies)));
     let known = read.await?;
-    if known.story.found.is_empty() && known.story.events.is_empty() {
+    if known.message.found.is_empty() && known.message.events.is_empty() {
         return Err(Refusal::NotFound(format!(
             "There is no message {id} there any more, and it has left no trace: it was handled and not kept, or never enqueued."
         )));
@@ -64,7 +64,7 @@ async fn read(
     bodies: Bodies,
 ) -> rowmq_core::Result<Known> {
     let topic = topic_of(session, name).await?;
-    let story = tell(session, Some(topic.clone()), id).await?;
+    let message = tell(session, Some(topic.clone()), id).await?;
     let filter = Filter { msg_id: Some(id), ..Filter::default() };
     let query = Query { filter, after: None, limit: PLACES, bodies };
     let body = match bodies {
@@ -74,22 +74,22 @@ async fn read(
             found.into_iter().find_map(|found| found.trace?.body)
         }
     };
-    Ok(Known { story, body })
+    Ok(Known { message, body })
 }
 
 fn bodies_for(console: &Console, by: &SignedIn) -> Bodies {
     if console.rules.sees_bodies(by.login.role) { Bodies::Read } else { Bodies::Leave }
 }
 
-fn not_found(story: &Story) -> Markup {
-    if story.searched.iter().all(Searched::is_whole) {
+fn not_found(message: &MessageHistory) -> Markup {
+    if message.searched.iter().all(Searched::is_whole) {
         return show::nothing(
             "It is nowhere any more: it was handled, cancelled or purged, and is not kept.",
         );
     }
     html! {
         (show::nothing("It was not found, and not everything was searched. Of a topic that is searchable (rowmq topic set NAME --searchable) it would be."))
-        ul class="hint" { @for searched in &story.searched { li { (sentence(searched)) } } }
+        ul class="hint" { @for searched in &message.searched { li { (sentence(searched)) } } }
     }
 }
 
@@ -101,14 +101,14 @@ pub(crate) async fn show(
 ) -> Page {
     let (name, id) = (topic_name(&name)?, msg_id(&id)?);
     let bodies = bodies_for(&console, &by);
-    let Known { story, body } = known(&console, name.clone(), id, bodies).await?;
+    let Known { message, body } = known(&console, name.clone(), id, bodies).await?;
     let content = html! {
         p { "In " (show::topic(&name)) ", " code { (id) } }
-        @if story.found.is_empty() { (not_found(&story)) }
-        @for found in &story.found { (place(&by, found)) }
-        @if !story.groups.is_empty() {
+        @if message.found.is_empty() { (not_found(&message)) }
+        @for found in &message.found { (place(&by, found)) }
+        @if !message.groups.is_empty() {
             h2 { "Groups" }
-            ul { @for part in &story.groups { li { (show::topic(&part.group)) ": " (group_part(&part.part)) } } }
+            ul { @for part in &message.groups { li { (show::topic(&part.group)) ": " (group_part(&part.part)) } } }
         }
         h2 { "Body" }
         @match (&body, bodies) {
@@ -116,8 +116,8 @@ pub(crate) async fn show(
             (None, Bodies::Leave) => (show::nothing("Bodies are not shown to viewers here: it takes the role operator.")),
             (None, Bodies::Read) => (show::nothing("Nothing of it is kept.")),
         }
-        (history(&story.found))
-        (events(&story))
+        (history(&message.found))
+        (events(&message))
     };
     Ok(layout(&console, &by, "/messages", "Message", &content))
 }
@@ -198,13 +198,13 @@ fn history(found: &[Found]) -> Markup {
     }
 }
 
-fn events(story: &Story) -> Markup {
+fn events(message: &MessageHistory) -> Markup {
     html! {
         h2 { "Trace" }
-        @if story.events.is_empty() {
+        @if message.events.is_empty() {
             (show::nothing("It has left no trace: `rowmq topic set NAME --trace all` records messages from then on."))
         } @else {
-            ol class="timeline" { @for event in &story.events { (line(event)) } }
+            ol class="timeline" { @for event in &message.events { (line(event)) } }
         }
     }
 }

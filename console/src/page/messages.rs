@@ -212,9 +212,9 @@ pub(crate) async fn search(
 /// Finds the topic by the message id alone, where the id is enough.
 async fn by_id(console: &crate::state::Console, wanted: &Wanted) -> Result<Response, Refusal> {
     let id = msg_id(&wanted.id)?;
-    let story =
+    let message =
         console.database.read(move |session| Box::pin(trace::tell(session, None, id))).await?;
-    match story.topic {
+    match message.topic {
         Some(topic) => Ok(Redirect::to(&format!("/messages/{topic}/{id}")).into_response()),
         None => Err(Refusal::NotFound(format!(
             "The message {id} is in no table that ids alone are found in: choose its topic, too."

@@ -18,8 +18,8 @@ fn runs(breaker: &mut Breaker, now: Instant, failed: &[bool]) -> Option<Change> 
     let mut change = None;
     for failed in failed {
         assert_eq!(change, None, "only the last one changes anything");
-        let era = breaker.begun();
-        change = breaker.ended(era, &tally(1, usize::from(*failed)), now);
+        let generation = breaker.begun();
+        change = breaker.ended(generation, &tally(1, usize::from(*failed)), now);
     }
     change
 }
@@ -59,9 +59,13 @@ fn after_the_pause_one_message_decides() {
     assert_eq!(breaker.turn(now + PAUSE / 2), None);
     assert_eq!(breaker.turn(now + PAUSE), Some(Change::Trying));
     assert_eq!(breaker.limit(), Some(1));
-    let era = breaker.begun();
+    let generation = breaker.begun();
     assert_eq!(breaker.limit(), Some(0), "no second one beside it");
-    assert_eq!(breaker.ended(era, &tally(0, 0), now), None, "it was put off: that says nothing");
+    assert_eq!(
+        breaker.ended(generation, &tally(0, 0), now),
+        None,
+        "it was put off: that says nothing"
+    );
     assert_eq!(breaker.limit(), Some(1));
     let later = now + PAUSE * 2;
     let again = Some(Change::Paused { failed: 1, of: 1 });
@@ -91,9 +95,9 @@ fn what_began_before_the_pause_does_not_decide_about_its_end() {
 #[test]
 fn a_batch_counts_as_many_as_it_has() {
     let (mut breaker, now) = (breaker(), Instant::now());
-    let era = breaker.begun();
+    let generation = breaker.begun();
     let mixed = Tally((0..100).map(|nth| nth % 2 == 0).collect());
-    assert_eq!(breaker.ended(era, &mixed, now), Some(Change::Paused { failed: 2, of: 4 }));
+    assert_eq!(breaker.ended(generation, &mixed, now), Some(Change::Paused { failed: 2, of: 4 }));
 }
 
 #[test]

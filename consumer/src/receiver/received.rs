@@ -10,7 +10,7 @@ use rowmq_core::{Delivery, Topic};
 use tokio::sync::oneshot;
 
 use crate::error::Error;
-use crate::permit::Holding;
+use crate::permit::Permit;
 use crate::settler::{Finished, OwnRun, Settler};
 
 /// A delivery that the caller holds. Dropped without being settled, it is released, never acked.
@@ -19,7 +19,7 @@ pub struct Received {
     pub(super) topic: Arc<Topic>,
     pub(super) settler: Settler,
     pub(super) worker: Worker,
-    pub(super) holding: Option<Holding>,
+    pub(super) permit: Option<Permit>,
 }
 
 impl Deref for Received {
@@ -45,7 +45,7 @@ impl Received {
     /// before you ask for the next.
     #[must_use]
     pub fn is_alone(&self) -> bool {
-        self.holding.as_ref().is_some_and(Holding::is_alone)
+        self.permit.as_ref().is_some_and(Permit::is_alone)
     }
 
     /// Acks the message: returns once the server has stored the ack. For a group of a stream it may
@@ -94,7 +94,7 @@ impl Received {
         settlement: Settlement,
         reply: Option<oneshot::Sender<Result<SettleOutcome, rowmq_core::Error>>>,
     ) {
-        let Some(holding) = self.holding.take() else { return };
+        let Some(permit) = self.permit.take() else { return };
         self.settler.settle(Finished {
             topic: self.topic.name.clone(),
             topic_id: self.topic.id,
@@ -102,7 +102,7 @@ impl Received {
             delivery_no: self.delivery.delivery_no,
             settled: Settled::in_topic(&self.delivery, settlement, &self.topic.settings),
             run: OwnRun::Nothing,
-            holding,
+            permit,
             reply,
         });
     }

@@ -29,7 +29,7 @@ impl TopicLoop {
         state.waiting = rest;
         let topic = Arc::clone(&self.topic.borrow());
         for waiting in cancelled {
-            self.post.finish(&topic, waiting, RunOutcome::Cancelled);
+            self.runner.finish(&topic, waiting, RunOutcome::Cancelled);
         }
     }
 }

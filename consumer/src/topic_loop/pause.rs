@@ -19,7 +19,7 @@ impl TopicLoop {
         telemetry::paused_on_errors(topic, matches!(change, Change::Paused { .. }));
         match change {
             Change::Paused { failed, of } => {
-                let pause_ms = self.post.registration.options.pause_for.as_millis();
+                let pause_ms = self.runner.registration.options.pause_for.as_millis();
                 tracing::warn!(
                     topic.name = topic,
                     failed,

@@ -46,7 +46,7 @@ impl TopicLoop {
     /// also use up time or room: the janitor counts a run from the claim on, and takes the message
     /// back a lease after its end.
     pub(super) fn turn_due(&self, state: &State) -> Option<Instant> {
-        let half = self.post.crew.worker.lease() / 2;
+        let half = self.runner.services.worker.lease() / 2;
         let first = state.waiting.front().filter(|_| self.share.is_some())?;
         if self.is_limited() {
             return Some(first.since + half);

@@ -33,7 +33,7 @@ pub(super) enum Stage {
 }
 
 /// How far a try has got.
-pub(super) struct Course {
+pub(super) struct TryProgress {
     pub(super) stage: Stage,
     /// The outcome of each message if it is committed.
     pub(super) enqueued: Vec<Enqueued>,
@@ -49,14 +49,14 @@ pub(super) async fn store_batch(
     batch: &Batch,
     position: Position,
     tries: &mut Tries<'_>,
-    course: &mut Course,
+    progress: &mut TryProgress,
 ) -> Result<()> {
     let Position { id, seq } = position;
     if !is_plain(topic, &batch.messages) {
-        return store_once(conn, topic, batch, position, tries, course).await;
+        return store_once(conn, topic, batch, position, tries, progress).await;
     }
     let stored = |message: &NewMessage| Enqueued::Stored(message.msg_id);
-    course.enqueued = batch.messages.iter().map(stored).collect();
+    progress.enqueued = batch.messages.iter().map(stored).collect();
     let sorted = sorted(&batch.messages);
     let parts = statements(conn, topic, &sorted).await?;
     // The lane's row can only be advanced together with ready messages, or alone.
@@ -67,7 +67,7 @@ pub(super) async fn store_batch(
     };
     tries.hand_over();
     if goes_direct(topic, last) {
-        match append(conn, topic, batch, (first, last), position, course).await {
+        match append(conn, topic, batch, (first, last), position, progress).await {
             // A message of the inbox was purged in between.
             Err(Error::Counts { .. }) => {}
             done => return done,
@@ -77,13 +77,13 @@ pub(super) async fn store_batch(
     let trace = topic.settings.trace;
     let traced = batch.messages.iter().any(|message| trace.takes(message.msg_id));
     if first.is_empty() && !searchable && !traced {
-        course.stage = Stage::Committing;
+        progress.stage = Stage::Committing;
         let insert =
             async |conn: &mut Link| insert_in_lane(conn, topic.id, last, id, seq + 1).await;
         return again_on_conflict(conn, OPERATION, insert).await;
     }
     transaction(conn, OPERATION, async |conn| {
-        course.stage = Stage::Working;
+        progress.stage = Stage::Working;
         for part in first {
             part.insert(conn, topic).await?;
         }
@@ -92,7 +92,7 @@ pub(super) async fn store_batch(
             lookup::insert(conn, topic.id, last, Placed::Ready).await?;
         }
         trace::enqueued(conn, topic.id, trace, &batch.messages).await?;
-        course.stage = Stage::Committing;
+        progress.stage = Stage::Committing;
         Ok(())
     })
     .await
@@ -112,10 +112,10 @@ async fn append(
     batch: &Batch,
     (first, last): (&[Part<'_>], &[NewMessage]),
     Position { id, seq }: Position,
-    course: &mut Course,
+    progress: &mut TryProgress,
 ) -> Result<()> {
     let appended = transaction(conn, OPERATION, async |conn| {
-        course.stage = Stage::Working;
+        progress.stage = Stage::Working;
         for part in first {
             part.insert(conn, topic).await?;
         }
@@ -125,7 +125,7 @@ async fn append(
         if !appended.in_log {
             Part::Ready(last).insert(conn, topic).await?;
         }
-        course.stage = Stage::Committing;
+        progress.stage = Stage::Committing;
         Ok(appended)
     });
     telemetry::sequenced(appended.await?.sequenced);
@@ -140,16 +140,16 @@ async fn store_once(
     batch: &Batch,
     Position { id, seq }: Position,
     tries: &mut Tries<'_>,
-    course: &mut Course,
+    progress: &mut TryProgress,
 ) -> Result<()> {
     // Checks what the topic refuses before anything is sent.
     statements(conn, topic, &batch.messages).await?;
     tries.hand_over();
     transaction(conn, OPERATION, async |conn| {
-        course.stage = Stage::Working;
-        course.enqueued = enqueue_in_transaction(conn, topic, &batch.messages).await?;
+        progress.stage = Stage::Working;
+        progress.enqueued = enqueue_in_transaction(conn, topic, &batch.messages).await?;
         insert_in_lane(conn, topic.id, &[], id, seq + 1).await?;
-        course.stage = Stage::Committing;
+        progress.stage = Stage::Committing;
         Ok(())
     })
     .await

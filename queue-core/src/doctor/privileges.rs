@@ -11,20 +11,20 @@ pub(super) fn looks_for_the_dead(account: Account) -> bool {
     matches!(account, Account::Consumer | Account::Janitor)
 }
 
-pub(super) async fn sight(conn: &mut impl Connection) -> Result<Check> {
-    let sight = process_list::sight(conn).await?;
-    let detail = if sight.process {
-        format!("{} sees every connection (PROCESS)", sight.account)
-    } else if process_list::through_view(conn, &sight).await?.is_some() {
-        let detail = format!("{} sees every connection (by queue_connection)", sight.account);
+pub(super) async fn visibility(conn: &mut impl Connection) -> Result<Check> {
+    let visibility = process_list::visibility(conn).await?;
+    let detail = if visibility.process {
+        format!("{} sees every connection (PROCESS)", visibility.account)
+    } else if process_list::through_view(conn, &visibility).await?.is_some() {
+        let detail = format!("{} sees every connection (by queue_connection)", visibility.account);
         return Ok(check("process list", true, Verdict::Warning, detail));
     } else {
         format!(
             "{} sees only its own account's connections: the janitor needs the consumers' account, or GRANT PROCESS ON *.*, or the view of ops/deploy/grants/process-list.sql; without any of them a dead consumer is rescued after a lease.",
-            sight.account
+            visibility.account
         )
     };
-    Ok(check("process list", sight.process, Verdict::Warning, detail))
+    Ok(check("process list", visibility.process, Verdict::Warning, detail))
 }
 
 /// Compares the account's privileges with its file in `ops/deploy/grants`: what it lacks, and what

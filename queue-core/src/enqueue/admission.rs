@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::{statement_limit, statements};
 use crate::connection::Connection;
-use crate::model::{Hold, MsgId, NewMessage, Repeat, Result, Topic, Unique};
+use crate::model::{KeyLifetime, MsgId, NewMessage, Repeat, Result, Topic, Unique};
 use crate::store::unique::{Holder, WantedKey};
 use crate::store::{dedupe, lookup, trace, unique};
 
@@ -163,8 +163,8 @@ async fn meet(
         return Ok(Some(Enqueued::Duplicate(holder.msg_id)));
     }
     let max_wait = match message.unique.as_ref().map(Unique::hold) {
-        Some(Hold::UntilDone(Repeat::Replace)) => None,
-        Some(Hold::UntilDone(Repeat::Debounce { max_wait })) => max_wait,
+        Some(KeyLifetime::UntilDone(Repeat::Replace)) => None,
+        Some(KeyLifetime::UntilDone(Repeat::Debounce { max_wait })) => max_wait,
         _ => return Ok(Some(Enqueued::Duplicate(holder.msg_id))),
     };
     if holder.location.is_none() {

@@ -12,12 +12,12 @@ const KEY_LIMIT: usize = 255;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unique {
     key: Vec<u8>,
-    hold: Hold,
+    hold: KeyLifetime,
 }
 
 /// How long a key is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Hold {
+pub(crate) enum KeyLifetime {
     /// This long after the message was enqueued, done or not.
     For(Duration),
     /// Until the message is acked, discarded, dead-lettered, cancelled or purged.
@@ -62,12 +62,12 @@ impl Unique {
     /// While this message waits, is handled or waits for a retry, another one with the key is not
     /// stored.
     pub fn until_done(key: impl Into<Vec<u8>>) -> Self {
-        Self { key: key.into(), hold: Hold::UntilDone(Repeat::Keep) }
+        Self { key: key.into(), hold: KeyLifetime::UntilDone(Repeat::Keep) }
     }
 
     /// For this long, another message with the key is not stored, whether this one is done or not.
     pub fn for_duration(key: impl Into<Vec<u8>>, time: Duration) -> Self {
-        Self { key: key.into(), hold: Hold::For(time) }
+        Self { key: key.into(), hold: KeyLifetime::For(time) }
     }
 
     /// As [`until_done`](Self::until_done), but another message's body, headers, keys, expiry and
@@ -75,13 +75,13 @@ impl Unique {
     /// run out. After that, the other message is stored and takes over the key. A message without a
     /// delay makes a delayed one due now; a message with a delay does not make a ready one wait.
     pub fn replacing(key: impl Into<Vec<u8>>) -> Self {
-        Self { key: key.into(), hold: Hold::UntilDone(Repeat::Replace) }
+        Self { key: key.into(), hold: KeyLifetime::UntilDone(Repeat::Replace) }
     }
 
     /// As [`replacing`](Self::replacing), for messages with a delay: each one starts the wait over,
     /// so that only the last of many is handled, but at most `max_wait` after the first.
     pub fn debounced(key: impl Into<Vec<u8>>, max_wait: Option<Duration>) -> Self {
-        Self { key: key.into(), hold: Hold::UntilDone(Repeat::Debounce { max_wait }) }
+        Self { key: key.into(), hold: KeyLifetime::UntilDone(Repeat::Debounce { max_wait }) }
     }
 
     /// Builds the key from options, all of which may be missing: `time` is how long the key is
@@ -125,30 +125,30 @@ impl Unique {
     #[must_use]
     pub fn options(&self) -> (Option<Duration>, OnConflict, Option<Duration>) {
         match self.hold {
-            Hold::For(time) => (Some(time), OnConflict::Keep, None),
-            Hold::UntilDone(Repeat::Keep) => (None, OnConflict::Keep, None),
-            Hold::UntilDone(Repeat::Replace) => (None, OnConflict::Replace, None),
-            Hold::UntilDone(Repeat::Debounce { max_wait }) => {
+            KeyLifetime::For(time) => (Some(time), OnConflict::Keep, None),
+            KeyLifetime::UntilDone(Repeat::Keep) => (None, OnConflict::Keep, None),
+            KeyLifetime::UntilDone(Repeat::Replace) => (None, OnConflict::Replace, None),
+            KeyLifetime::UntilDone(Repeat::Debounce { max_wait }) => {
                 (None, OnConflict::Debounce, max_wait)
             }
         }
     }
 
-    pub(crate) fn hold(&self) -> Hold {
+    pub(crate) fn hold(&self) -> KeyLifetime {
         self.hold
     }
 
     /// How long the key is held; `None`: until the message is done.
     pub(crate) fn time(&self) -> Option<Duration> {
         match self.hold {
-            Hold::For(time) => Some(time),
-            Hold::UntilDone(_) => None,
+            KeyLifetime::For(time) => Some(time),
+            KeyLifetime::UntilDone(_) => None,
         }
     }
 
     /// Whether another message may replace this one.
     pub(crate) fn replaces(&self) -> bool {
-        !matches!(self.hold, Hold::For(_) | Hold::UntilDone(Repeat::Keep))
+        !matches!(self.hold, KeyLifetime::For(_) | KeyLifetime::UntilDone(Repeat::Keep))
     }
 
     /// Checks it for a message with this delivery time.
@@ -162,10 +162,10 @@ impl Unique {
         }
         let sound = |time: Duration| time > Duration::ZERO && time <= LONGEST;
         match self.hold {
-            Hold::For(time) if !sound(time) => {
+            KeyLifetime::For(time) if !sound(time) => {
                 invalid("it is held for no time, or for more than ten years")
             }
-            Hold::UntilDone(Repeat::Debounce { max_wait }) => {
+            KeyLifetime::UntilDone(Repeat::Debounce { max_wait }) => {
                 if deliver.is_none_or(|moment| moment == Moment::After(Duration::ZERO)) {
                     return invalid("a debounced message needs a delay");
                 }
@@ -176,7 +176,7 @@ impl Unique {
                     _ => Ok(()),
                 }
             }
-            Hold::For(_) | Hold::UntilDone(_) => Ok(()),
+            KeyLifetime::For(_) | KeyLifetime::UntilDone(_) => Ok(()),
         }
     }
 }

@@ -97,24 +97,34 @@ impl Pulse {
     }
 }
 
+// What a row of the pulse is about.
+const FLOOR: u8 = 0;
+/// A topic that is paused or traced.
+const TOPIC: u8 = 1;
+const UNSWEPT: u8 = 2;
+const ALL_PAUSED: u8 = 3;
+const RUNNING_LIMIT: u8 = 4;
+const RATE: u8 = 5;
+const CANCELLED: u8 = 6;
+
 /// PRIMARY of the tables, each a few rows, KEY (`stream_id`) for the groups of a paused stream:
 /// reads floors, pauses, traces, limits and cancellations in one round trip. It is also the probe
 /// that shows at once when the session is lost.
 pub async fn pulse(conn: &mut impl Connection) -> Result<Pulse> {
     let statement = Statement::new(format!(
-        "SELECT 0 AS kind, topic_id, priority, floor, seq, FALSE AS flag FROM queue_floor \
-         UNION ALL SELECT 1, id, 0, trace_ppm, 0, claim_paused FROM queue_topic \
+        "SELECT {FLOOR} AS kind, topic_id, priority, floor, seq, FALSE AS flag FROM queue_floor \
+         UNION ALL SELECT {TOPIC}, id, 0, trace_ppm, 0, claim_paused FROM queue_topic \
          WHERE claim_paused OR trace_ppm > 0 \
-         UNION ALL SELECT 1, g.id, 0, 0, 0, TRUE FROM queue_topic o \
+         UNION ALL SELECT {TOPIC}, g.id, 0, 0, 0, TRUE FROM queue_topic o \
          JOIN queue_topic g ON g.stream_id = o.id WHERE o.claim_paused \
-         UNION ALL SELECT 4, id, 0, COALESCE(max_running, 0), COALESCE(max_running_per_key, 0), \
-         FALSE FROM queue_topic WHERE max_running > 0 OR max_running_per_key > 0 \
-         UNION ALL SELECT 5, id, 0, rate_messages, rate_period_ms, FALSE FROM queue_topic \
+         UNION ALL SELECT {RUNNING_LIMIT}, id, 0, COALESCE(max_running, 0), \
+         COALESCE(max_running_per_key, 0), FALSE FROM queue_topic WHERE max_running > 0 OR max_running_per_key > 0 \
+         UNION ALL SELECT {RATE}, id, 0, rate_messages, rate_period_ms, FALSE FROM queue_topic \
          WHERE rate_messages > 0 AND rate_period_ms > 0 \
-         UNION ALL SELECT 3, 0, 0, 0, 0, TRUE FROM queue_switch WHERE claim_paused \
-         UNION ALL SELECT 6, 0, 0, row_id, 0, TRUE FROM queue_cancellation \
+         UNION ALL SELECT {ALL_PAUSED}, 0, 0, 0, 0, TRUE FROM queue_switch WHERE claim_paused \
+         UNION ALL SELECT {CANCELLED}, 0, 0, row_id, 0, TRUE FROM queue_cancellation \
          WHERE requested_at > UTC_TIMESTAMP(6) - INTERVAL {} SECOND \
-         UNION ALL SELECT 2, 0, 0, 0, 0, COALESCE(IS_FREE_LOCK({}), TRUE)",
+         UNION ALL SELECT {UNSWEPT}, 0, 0, 0, 0, COALESCE(IS_FREE_LOCK({}), TRUE)",
         super::cancel::ASKED_FOR.as_secs(),
         super::installation::Office::Sweeper.lock()
     ));
@@ -124,8 +134,8 @@ pub async fn pulse(conn: &mut impl Connection) -> Result<Pulse> {
     let mut pulse = Pulse::default();
     for (kind, topic, priority, floor, seq, flag) in rows {
         match kind {
-            0 => pulse.floors.push(Floor { topic, priority, row: RowId(floor), seq }),
-            1 => {
+            FLOOR => pulse.floors.push(Floor { topic, priority, row: RowId(floor), seq }),
+            TOPIC => {
                 if flag {
                     pulse.paused.push(topic);
                 }
@@ -134,19 +144,20 @@ pub async fn pulse(conn: &mut impl Connection) -> Result<Pulse> {
                     pulse.traced.push((topic, sampling));
                 }
             }
-            3 => pulse.all_paused = true,
-            4 => {
+            ALL_PAUSED => pulse.all_paused = true,
+            RUNNING_LIMIT => {
                 let limits = pulse.limits_of(topic);
                 limits.max_running = some(floor);
                 limits.max_running_per_key = some(seq);
             }
             // An invalid rate, which only direct SQL can have stored, limits nothing.
-            5 => {
+            RATE => {
                 let rate = |messages| Rate::new(messages, Duration::from_millis(seq)).ok();
                 pulse.limits_of(topic).rate = some(floor).and_then(rate);
             }
-            6 => pulse.cancelled.push(RowId(floor)),
-            _ => pulse.unswept = flag,
+            CANCELLED => pulse.cancelled.push(RowId(floor)),
+            UNSWEPT => pulse.unswept = flag,
+            _ => unreachable!("the statement has no other kinds"),
         }
     }
     pulse.cancelled.sort_unstable();

@@ -53,7 +53,7 @@ pub async fn processes(conn: &mut impl Connection) -> Result<HashMap<ConnId, Pro
 /// MariaDB reads the view, it treats this session as the owner's.
 pub async fn through_view(
     conn: &mut impl Connection,
-    sight: &Sight,
+    visibility: &Visibility,
 ) -> Result<Option<HashSet<ConnId>>> {
     let statement = Statement::new(
         "SELECT CAST(conn_id AS UNSIGNED) AS conn_id, CAST(sees_all AS SIGNED) AS sees_all \
@@ -64,13 +64,13 @@ pub async fn through_view(
         Err(error) if matches!(error.fault(), Fault::Denied | Fault::Schema) => return Ok(None),
         rows => rows?,
     };
-    let is_proved = rows.iter().any(|(conn, sees_all)| *conn == sight.conn && *sees_all > 0);
+    let is_proved = rows.iter().any(|(conn, sees_all)| *conn == visibility.conn && *sees_all > 0);
     Ok(is_proved.then(|| rows.into_iter().map(|(conn, _)| conn).collect()))
 }
 
 /// What this session may see.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sight {
+pub struct Visibility {
     /// The account as the server matched it, `user@host`.
     pub account: String,
     /// Its own connection.
@@ -80,7 +80,7 @@ pub struct Sight {
 }
 
 /// No index: reads the account, the connection id and whether PROCESS is granted globally.
-pub async fn sight(conn: &mut impl Connection) -> Result<Sight> {
+pub async fn visibility(conn: &mut impl Connection) -> Result<Visibility> {
     // The grantee is quoted as 'user'@'host'; only a grant on *.* shows other accounts' threads.
     let statement = Statement::new(
         "SELECT CURRENT_USER() AS account, CONNECTION_ID() AS conn_id, \
@@ -90,7 +90,7 @@ pub async fn sight(conn: &mut impl Connection) -> Result<Sight> {
           - CHAR_LENGTH(SUBSTRING_INDEX(CURRENT_USER(), '@', -1))), '''@''', \
           SUBSTRING_INDEX(CURRENT_USER(), '@', -1), '''')) AS process",
     );
-    let rows: Vec<Sight> = load(conn, "read the account's grants", statement).await?;
+    let rows: Vec<Visibility> = load(conn, "read the account's grants", statement).await?;
     rows.into_iter().next().ok_or(crate::Error::Counts {
         operation: "read the account's grants",
         expected: 1,
@@ -98,4 +98,4 @@ pub async fn sight(conn: &mut impl Connection) -> Result<Sight> {
     })
 }
 
-row! { Sight { account, conn, process } }
+row! { Visibility { account, conn, process } }

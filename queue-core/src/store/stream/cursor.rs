@@ -55,7 +55,7 @@ impl Work {
 
 /// The work for a group, and the group's filter.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Outlook {
+pub struct GroupWork {
     /// What each partition has, in order.
     pub work: Vec<Work>,
     /// Which messages the group wants.
@@ -67,7 +67,7 @@ pub struct Outlook {
 /// PRIMARY of cursors, partitions, topics and messages, KEY (`group_id`, `partition_no`) of the
 /// ranges, plain, a row a partition: reads which partitions have work for the group, its current
 /// filter, and whether the stream's inbox has a message, by one dive.
-pub async fn outlook(conn: &mut impl Connection, group: Group) -> Result<Outlook> {
+pub async fn group_work(conn: &mut impl Connection, group: Group) -> Result<GroupWork> {
     let due = "r.worker_id = 0 AND (r.ready_at IS NULL OR r.ready_at <= UTC_TIMESTAMP(6))";
     let statement = Statement::new(format!(
         "SELECT c.partition_no, c.next_offset, p.first_offset, \
@@ -96,7 +96,7 @@ pub async fn outlook(conn: &mut impl Connection, group: Group) -> Result<Outlook
     let filter = first.and_then(|(_, filter, _)| filter.as_deref());
     let filter = HeaderFilter::from_stored(filter).unwrap_or_default();
     let inbox = first.is_some_and(|(.., waiting)| waiting.is_some());
-    Ok(Outlook { work: rows.into_iter().map(|(work, ..)| work).collect(), filter, inbox })
+    Ok(GroupWork { work: rows.into_iter().map(|(work, ..)| work).collect(), filter, inbox })
 }
 
 row! { Work { partition, next, first, unclaimed, free, suspect, busy } }

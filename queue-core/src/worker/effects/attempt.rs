@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 use tokio_util::sync::CancellationToken;
 
 use super::acks::Acks;
-use super::failure::{conflict, judge, panic_text, refused, unfinished};
+use super::failure::{conflict, judge, refused, unfinished};
 use super::ground::{Ground, Held, TxState};
 use super::{Effects, Perform};
 use crate::connection::Connection;
@@ -79,7 +79,7 @@ impl<G: Ground> Effects<G> {
         let performed = AssertUnwindSafe(handler.perform(contexts, held.conn())).catch_unwind();
         let outcome = match give_up.run_until_cancelled(performed).await {
             None => return Attempt::GivenUp,
-            Some(Err(panic)) => RunOutcome::Panicked(panic_text(&*panic)),
+            Some(Err(panic)) => RunOutcome::of_panic(&*panic),
             Some(Ok(outcome)) => outcome,
         };
         if !matches!(outcome, RunOutcome::Returned(Ok(()))) {

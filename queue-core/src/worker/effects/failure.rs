@@ -81,9 +81,3 @@ pub(super) fn unfinished() -> HandlerError {
          query to its end, without a timeout or a select around it",
     )
 }
-
-pub(super) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-    text.unwrap_or_else(|| "with something that is no text".to_owned())
-}

@@ -11,7 +11,7 @@ use crate::connection::Link;
 use crate::model::{
     ClaimNo, Delivery, Error, Group, Offset, PartitionNo, Position, Result, Settlement, TopicId,
 };
-use crate::store::stream::cursor::Outlook;
+use crate::store::stream::cursor::GroupWork;
 use crate::store::stream::log::{self, Reading, Stretch};
 use crate::store::stream::range::{Range, Wanted};
 use crate::store::stream::{cursor, inbox, passed};
@@ -43,15 +43,15 @@ impl Work {
         if !self.may_claim(group.id)? || limit == 0 {
             return Ok(Claimed::default());
         }
-        let mut outlook = self.outlook(group).await?;
-        if outlook.inbox {
+        let mut group_work = self.group_work(group).await?;
+        if group_work.inbox {
             // While another session sequences, this one claims what has been sequenced before.
             let done = self.sequence(group.stream).await?;
-            if done || !outlook.work.iter().any(|work| work.is_there(group)) {
-                outlook = self.outlook(group).await?;
+            if done || !group_work.work.iter().any(|work| work.is_there(group)) {
+                group_work = self.group_work(group).await?;
             }
         }
-        let Outlook { work, filter, .. } = outlook;
+        let GroupWork { work, filter, .. } = group_work;
         let mut claimed = Claimed {
             suspect_waits: work.iter().any(|work| work.suspect > 0),
             more_later: work.iter().any(|work| work.busy + work.free + work.suspect > 0),
@@ -85,9 +85,9 @@ impl Work {
         Ok(claimed)
     }
 
-    async fn outlook(&mut self, group: Group) -> Result<Outlook> {
+    async fn group_work(&mut self, group: Group) -> Result<GroupWork> {
         let session = self.session().await?;
-        let look = async |conn: &mut Link| cursor::outlook(conn, group).await;
+        let look = async |conn: &mut Link| cursor::group_work(conn, group).await;
         session.call("look for work of the group", look).await
     }
 

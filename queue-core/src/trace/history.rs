@@ -17,7 +17,7 @@ const PLACES: usize = 100;
 /// Everything that is known of a message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
-pub struct Story {
+pub struct MessageHistory {
     /// The message.
     pub msg_id: MsgId,
     /// The topic that it was enqueued in, if that is known.
@@ -47,7 +47,7 @@ pub struct Part {
     pub part: GroupPart,
 }
 
-impl Story {
+impl MessageHistory {
     /// Its position in its stream.
     #[must_use]
     pub fn position(&self) -> Option<Position> {
@@ -61,14 +61,18 @@ impl Story {
 /// Collects everything that is known of the message. Without a topic, searches where message ids
 /// alone find it: in its trace, and among the scheduled, the dead and the kept messages. Reads a
 /// bounded number of rows, and locks none.
-pub async fn tell(session: &mut Session, topic: Option<Topic>, id: MsgId) -> Result<Story> {
+pub async fn tell(
+    session: &mut Session,
+    topic: Option<Topic>,
+    id: MsgId,
+) -> Result<MessageHistory> {
     let read = async |conn: &mut Link| stored::of_message(conn, id).await;
     let events = session.call("read the trace", read).await?;
     let topic = match topic {
         Some(topic) => Some(topic),
         None => topic_of(session, &events, id).await?,
     };
-    let mut story = Story {
+    let mut message = MessageHistory {
         msg_id: id,
         topic: None,
         sampling: Sampling::OFF,
@@ -78,17 +82,17 @@ pub async fn tell(session: &mut Session, topic: Option<Topic>, id: MsgId) -> Res
         groups: Vec::new(),
         searched: Vec::new(),
     };
-    let Some(topic) = topic else { return Ok(story) };
+    let Some(topic) = topic else { return Ok(message) };
     let topic = stream_of(session, topic).await?;
-    story.sampling = topic.settings.trace;
-    story.sampled = topic.settings.trace.takes(id);
+    message.sampling = topic.settings.trace;
+    message.sampled = topic.settings.trace.takes(id);
     let answer = find(session, &topic, &query(id)).await?;
-    (story.found, story.searched) = (answer.found, answer.searched);
+    (message.found, message.searched) = (answer.found, answer.searched);
     if topic.is_stream() {
-        add_groups(session, &topic, &mut story).await?;
+        add_groups(session, &topic, &mut message).await?;
     }
-    story.topic = Some(topic.name);
-    Ok(story)
+    message.topic = Some(topic.name);
+    Ok(message)
 }
 
 fn query(id: MsgId) -> Query {
@@ -120,8 +124,12 @@ async fn stream_of(session: &mut Session, topic: Topic) -> Result<Topic> {
 
 /// Adds the state of each of the stream's groups for the message, and its places in their own
 /// topics.
-async fn add_groups(session: &mut Session, stream: &Topic, story: &mut Story) -> Result<()> {
-    let position = story.position();
+async fn add_groups(
+    session: &mut Session,
+    stream: &Topic,
+    message: &mut MessageHistory,
+) -> Result<()> {
+    let position = message.position();
     let list = async |conn: &mut Link| topics::groups_of(conn, stream.id).await;
     for topic in session.call("list the groups", list).await? {
         let Some(group) = topic.group() else { continue };
@@ -129,12 +137,12 @@ async fn add_groups(session: &mut Session, stream: &Topic, story: &mut Story) ->
             let read = async |conn: &mut Link| part_of(conn, group, at).await;
             let part = session.call("read what a group has made of it", read).await?;
             let group = topic.name.clone();
-            story.groups.extend(part.map(|part| Part { group, part }));
+            message.groups.extend(part.map(|part| Part { group, part }));
         }
         let is_here = |found: &Found| found.topic == topic.name.as_str();
-        story.found.retain(|found| !is_here(found));
-        let found = find(session, &topic, &query(story.msg_id)).await?.found;
-        story.found.extend(found.into_iter().filter(is_here));
+        message.found.retain(|found| !is_here(found));
+        let found = find(session, &topic, &query(message.msg_id)).await?.found;
+        message.found.extend(found.into_iter().filter(is_here));
     }
     Ok(())
 }

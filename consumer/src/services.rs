@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::ledger::Ledger;
 use crate::members::Members;
-use crate::permit::Pass;
+use crate::permit::GatePermit;
 use crate::settler::Settler;
 
 /// How long a suspect waits for the worker's other messages before it lets them go on.
@@ -29,7 +29,7 @@ pub(crate) const BUSY_PAUSE: Duration = Duration::from_secs(5);
 
 /// Shared by the topic loops of one worker.
 #[derive(Clone)]
-pub(crate) struct Crew {
+pub(crate) struct Services {
     pub(crate) worker: Worker,
     pub(crate) settler: Settler,
     pub(crate) ledger: Ledger,
@@ -41,25 +41,18 @@ pub(crate) struct Crew {
     pub(crate) interruption: Interruption,
 }
 
-impl Crew {
-    /// Claims up to `limit` messages of the topic, or reads them for this process's member of a
-    /// broadcast group.
-    pub(crate) async fn claim(&self, topic: &Topic, limit: u32) -> rowmq_core::Result<Claimed> {
-        let member = topic.broadcast().map(|_| self.members.of(topic)).transpose()?;
-        self.worker.claim_of(topic, member.as_ref(), limit).await
-    }
-
+impl Services {
     /// Claims a suspect while the worker holds nothing else; returns `None` if the worker's other
     /// deliveries were not settled in time. Safe to drop half-way.
     pub(crate) async fn claim_alone(
         &self,
         topic: &Topic,
-    ) -> rowmq_core::Result<Option<(Claimed, Pass)>> {
+    ) -> rowmq_core::Result<Option<(Claimed, GatePermit)>> {
         // Other claims wait behind this one, so it must not wait for long.
         let gate = Arc::clone(&self.gate).write_owned();
         let Ok(alone) = tokio::time::timeout(ALONE_WAIT, gate).await else { return Ok(None) };
         let claimed = self.worker.claim_suspect_of(topic).await?;
-        Ok(Some((claimed, Pass::Alone(alone))))
+        Ok(Some((claimed, GatePermit::Alone(alone))))
     }
 
     /// Records how long a delivery waited for its claim; the topic may be a group.
