@@ -109,7 +109,7 @@ fn figures(packages: &[Package], rooms: &Rooms) -> anyhow::Result<Figures> {
 fn walks() -> anyhow::Result<Vec<WalkFigures>> {
     let mut figures = Vec::new();
     for walk in walks::all()? {
-        let gone: Vec<_> = walk.steps.iter().filter(|step| !step.exists()).collect();
+        let gone = walk.gone();
         ensure!(gone.is_empty(), "the walk '{}' names what is gone: {gone:?}", walk.name);
         let (files, functions) = (walk.files(), walk.steps.len());
         figures.push(WalkFigures { walk: walk.name, files, functions });

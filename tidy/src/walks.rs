@@ -19,8 +19,10 @@ const HEADING: &str = "## Walk: ";
 pub struct Walk {
     /// The heading's text.
     pub name: String,
-    /// The functions on the way, in the order in which they are named.
+    /// The functions on the straight way, in the order in which they are named.
     pub steps: Vec<Step>,
+    /// Those of its branches, which only some messages take: the bullet points.
+    pub branches: Vec<Step>,
 }
 
 /// A function of a walk.
@@ -33,7 +35,13 @@ pub struct Step {
 }
 
 impl Walk {
-    /// How many files the walk passes through.
+    /// Returns what the document names that the code does not have.
+    #[must_use]
+    pub fn gone(&self) -> Vec<&Step> {
+        self.steps.iter().chain(&self.branches).filter(|step| !step.exists()).collect()
+    }
+
+    /// How many files the straight way passes through.
     #[must_use]
     pub fn files(&self) -> usize {
         self.steps.iter().map(|step| &step.file).collect::<BTreeSet<_>>().len()
@@ -62,15 +70,22 @@ pub fn all() -> anyhow::Result<Vec<Walk>> {
 
 fn of(text: &str) -> Vec<Walk> {
     let mut walks: Vec<Walk> = Vec::new();
-    let mut is_walk = false;
+    let (mut is_walk, mut is_branch) = (false, false);
     for line in text.lines() {
         if line.starts_with("## ") {
             let name = line.strip_prefix(HEADING);
             is_walk = name.is_some();
-            walks.extend(name.map(|name| Walk { name: name.to_owned(), steps: Vec::new() }));
+            walks.extend(name.map(|name| Walk {
+                name: name.to_owned(),
+                steps: Vec::new(),
+                branches: Vec::new(),
+            }));
         } else if let (true, Some(walk)) = (is_walk, walks.last_mut()) {
+            // A line that begins with spaces continues the one before.
+            is_branch = line.starts_with("* ") || is_branch && line.starts_with("  ");
+            let steps = if is_branch { &mut walk.branches } else { &mut walk.steps };
             // Every second part of a line is code.
-            walk.steps.extend(line.split('`').skip(1).step_by(2).filter_map(step));
+            steps.extend(line.split('`').skip(1).step_by(2).filter_map(step));
         }
     }
     walks
@@ -89,11 +104,12 @@ mod tests {
     #[test]
     fn a_walk_ends_with_the_next_heading() {
         let text = "## Walk: ack\n1. `a/b.rs:one` and `c.rs:two` of `T`.\n2. `a/b.rs:three`\n\
-                    ## Why\n`d.rs:four`\n";
+                    Branches:\n* `e.rs:five`,\n  `f.rs:six`\n## Why\n`d.rs:four`\n";
         let walks = of(text);
         assert_eq!((walks.len(), walks[0].name.as_str(), walks[0].files()), (1, "ack", 2));
         let functions: Vec<_> = walks[0].steps.iter().map(|step| step.function.as_str()).collect();
         assert_eq!(functions, ["one", "two", "three"]);
+        assert_eq!(walks[0].branches.len(), 2);
     }
 
     #[test]
