@@ -22,18 +22,14 @@ use rowmq_test::{PATIENCE, TestDatabase};
 use tokio::sync::mpsc;
 
 use crate::doorbell::server::Server;
-use crate::handling::running::{Running, With, send};
+use crate::handling::running::{Running, With, patient, send};
 
 /// Longer than any test: a message that is claimed while the doorbell rings was not found by
 /// polling.
 const NEVER: Duration = Duration::from_secs(3600);
 
 fn options() -> ConsumerOptions {
-    ConsumerOptions {
-        doorbell: DoorbellMode::Auto,
-        safety_poll: NEVER,
-        ..ConsumerOptions::default()
-    }
+    ConsumerOptions { doorbell: DoorbellMode::Auto, safety_poll: NEVER, ..patient() }
 }
 
 /// A consumer that reports every body it handles, and its doorbell.

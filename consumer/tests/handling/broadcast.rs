@@ -17,7 +17,7 @@ use rowmq_core::{AsyncMysqlConnection, NewMessage, Topic, TopicName, store};
 use rowmq_test::{TestDatabase, until};
 use tokio_util::sync::CancellationToken;
 
-use crate::handling::running::{Running, With, one_at_a_time, send};
+use crate::handling::running::{Running, With, one_at_a_time, patient, send};
 
 /// Creates a stream of 3 partitions, and a broadcast group whose retries come back at once.
 async fn stage(start: OffsetSpec) -> (TestDatabase, Topic, Topic) {
@@ -40,7 +40,7 @@ fn numbered(n: std::ops::Range<usize>) -> Vec<NewMessage> {
 
 fn called(name: &str) -> ConsumerOptions {
     let member = Some(MemberName::new(name).expect("a name"));
-    ConsumerOptions { member, ..ConsumerOptions::default() }
+    ConsumerOptions { member, ..patient() }
 }
 
 /// How often each message was handled to its end.
@@ -87,7 +87,7 @@ async fn each_of_five_members_handles_every_message_once_and_tries_its_own_failu
     let (database, stream, group) = stage(OffsetSpec::Earliest).await;
     let fails = |n: usize, failures: u32| n == 77 || (n % 10 == 3 && failures < 2);
     let options = ["", "", "", "a", "b"].map(|name| match name {
-        "" => ConsumerOptions::default(),
+        "" => patient(),
         name => called(name),
     });
     let members = options.map(|options| start(&database, &group, options, fails));
@@ -173,7 +173,7 @@ async fn a_receiver_is_a_member_too() {
     send(&database, &stream, &numbered(0..3)).await;
     for _ in 0..2 {
         let (url, name) = (database.url().clone(), group.name.clone());
-        let receiver = Receiver::connect(url, name, 10, ConsumerOptions::default()).await;
+        let receiver = Receiver::connect(url, name, 10, patient()).await;
         let mut receiver = receiver.expect("there");
         let first = receiver.receive().await.expect("a message");
         let n = first.body.clone();
@@ -196,14 +196,14 @@ async fn a_receiver_is_a_member_too() {
 async fn a_redriven_dead_letter_is_handled_by_one_member() {
     let (database, stream, group) = stage(OffsetSpec::Earliest).await;
     let fails = |_: usize, _: u32| true;
-    let (failing, _) = start(&database, &group, ConsumerOptions::default(), fails);
+    let (failing, _) = start(&database, &group, patient(), fails);
     send(&database, &stream, &numbered(0..1)).await;
     let mut conn = database.connect().await;
     until("dead", async || inspect::depth(&mut conn, group.id).await.expect("a depth").dead == 1)
         .await;
     failing.stop().await;
     let never = |_: usize, _: u32| false;
-    let members = [0; 2].map(|_| start(&database, &group, ConsumerOptions::default(), never));
+    let members = [0; 2].map(|_| start(&database, &group, patient(), never));
     for (_, seen) in &members {
         until("handled", async || count(seen) == 1).await;
     }

@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex};
 
 use diesel_async::SimpleAsyncConnection;
-use rowmq_consumer::{ConsumerOptions, Receiver, TopicOptions};
+use rowmq_consumer::{Receiver, TopicOptions};
 use rowmq_core::codec::{CONTENT_ENCODING, Codec, Codecs, Encoding, Gzip, Owner};
 use rowmq_core::handler::{BatchHandler, Context, Handler, HandlerError, RawTxHandler, TxHandler};
 use rowmq_core::model::{BoxError, TopicSettings};
@@ -13,7 +13,7 @@ use rowmq_core::{AsyncMysqlConnection, NewMessage, Topic};
 use rowmq_producer::{Producer, ProducerOptions};
 use rowmq_test::TestDatabase;
 
-use crate::handling::running::{Running, With, dead, drained, one_at_a_time, quick, send};
+use crate::handling::running::{Running, With, dead, drained, one_at_a_time, patient, quick, send};
 
 /// Reverses the body, as a cipher without a key.
 struct Turned;
@@ -145,7 +145,7 @@ async fn a_receiver_hands_out_decoded_bodies_and_dead_letters_the_others() {
     let topic = sent(&database, &["a", "b"].map(text)).await;
     let strange = NewMessage::new("x").with_header(CONTENT_ENCODING, "vault");
     send(&database, &topic, &[strange, NewMessage::new("\"plain\"")]).await;
-    let options = ConsumerOptions::default();
+    let options = patient();
     let receiver = Receiver::connect(database.url().clone(), topic.name.clone(), 10, options).await;
     let mut receiver = receiver.expect("connected").with_codecs(codecs());
     for expected in [text("a"), text("b"), "plain".to_owned()] {

@@ -15,7 +15,7 @@ use rowmq_test::TestDatabase;
 use rowmq_test::until;
 use tokio::sync::Notify;
 
-use crate::handling::running::{Running, With, one_at_a_time, send};
+use crate::handling::running::{Running, With, one_at_a_time, patient, send};
 
 /// Creates a stream of `partitions`, and groups of it whose retries come back at once.
 async fn stage(
@@ -228,7 +228,7 @@ async fn a_group_with_a_filter_handles_what_it_wants_and_goes_on_past_the_rest()
     assert_eq!(handled.into_iter().collect::<BTreeSet<_>>(), expected);
 
     let (url, name) = (database.url().clone(), groups[1].name.clone());
-    let options = rowmq_consumer::ConsumerOptions::default();
+    let options = patient();
     let mut receiver =
         rowmq_consumer::Receiver::connect(url, name, 10, options).await.expect("there");
     let mut pulled = BTreeSet::new();
@@ -282,7 +282,7 @@ async fn an_ordered_group_has_batches_of_one_and_a_receiver_of_it_one_delivery()
     running.stop().await;
     assert_eq!(*sizes.lock().expect("a lock"), [1; 20]);
     let (url, name) = (database.url().clone(), groups[1].name.clone());
-    let options = rowmq_consumer::ConsumerOptions::default();
+    let options = patient();
     let mut receiver =
         rowmq_consumer::Receiver::connect(url, name, 10, options).await.expect("there");
     receiver

@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use diesel_async::SimpleAsyncConnection;
-use rowmq_consumer::{ConsumerOptions, Receiver, TopicOptions};
+use rowmq_consumer::{Receiver, TopicOptions};
 use rowmq_core::handler::{Context, HandlerError};
 use rowmq_core::model::{OnDone, TopicSettings};
 use rowmq_core::{NewMessage, store};
 use rowmq_test::TestDatabase;
 
-use crate::handling::running::{Running, With, drained, quick, send};
+use crate::handling::running::{Running, With, drained, patient, quick, send};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -130,7 +130,7 @@ async fn a_receiver_hands_out_no_biz_id_that_was_acked() {
     let topic = database.topic_with("orders", &with_ledger()).await;
     let biz_ids = ["a", "b"].map(|biz_id| NewMessage::new(biz_id).with_biz_id(biz_id));
     send(&database, &topic, &biz_ids[..1]).await;
-    let options = ConsumerOptions::default();
+    let options = patient();
     let url = database.url().clone();
     let receiver = Receiver::connect(url, topic.name.clone(), 1, options).await;
     let mut receiver = receiver.expect("connected");

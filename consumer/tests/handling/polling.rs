@@ -7,7 +7,7 @@ use rowmq_core::{NewMessage, TopicName, store, wake};
 use rowmq_test::{PATIENCE, TestDatabase, until};
 use tokio::sync::Notify;
 
-use crate::handling::running::{Running, With, drained, quick, send};
+use crate::handling::running::{Running, With, drained, patient, quick, send};
 
 /// Seed 002: the application acks with a call of its own; a delivery dropped without an ack is
 /// released.
@@ -17,7 +17,7 @@ async fn pulled_deliveries_are_settled_by_the_caller_and_released_when_dropped()
     let topic = database.topic_with("pulled", &quick()).await;
     let bodies = ["ack", "fail", "drop"];
     send(&database, &topic, &bodies.map(NewMessage::new)).await;
-    let options = ConsumerOptions::default();
+    let options = patient();
     let mut receiver = Receiver::connect(database.url().clone(), topic.name.clone(), 10, options)
         .await
         .expect("connected");

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use rowmq_consumer::{Consumer, ConsumerBuilder, Error, Shutdown, TopicOptions};
+use rowmq_consumer::{Consumer, ConsumerBuilder, ConsumerOptions, Error, Shutdown, TopicOptions};
 use rowmq_core::connection::{ServerUrl, Session, SessionKind};
 use rowmq_core::handler::{Context, HandlerError, RawHandler};
 use rowmq_core::model::{RetryPolicy, TopicSettings};
@@ -12,6 +12,11 @@ use rowmq_core::{NewMessage, Topic, dead, enqueue_to, store};
 use rowmq_test::{PATIENCE, TestDatabase, until};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+
+/// Options with a lease so long that a busy server answers within half of it, as it must.
+pub(crate) fn patient() -> ConsumerOptions {
+    ConsumerOptions { lease: Duration::from_secs(60), ..ConsumerOptions::default() }
+}
 
 /// A consumer that runs until the test ends it.
 pub(crate) struct Running {
@@ -32,7 +37,8 @@ impl Running {
         url: &ServerUrl,
         with: impl FnOnce(ConsumerBuilder) -> ConsumerBuilder,
     ) -> Self {
-        let consumer = with(Consumer::builder(url.clone())).build().expect("built");
+        let builder = Consumer::builder(url.clone()).options(patient());
+        let consumer = with(builder).build().expect("built");
         let shutdown = Shutdown { drain: CancellationToken::new(), quit: CancellationToken::new() };
         let task = tokio::spawn(consumer.run(shutdown.clone()));
         Self { shutdown, task }

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use rowmq_consumer::TopicOptions;
 use rowmq_core::handler::Context;
-use rowmq_core::model::{ClaimNo, OnDone, TopicSettings, WorkerId};
+use rowmq_core::model::{ClaimNo, OnDone, TopicSettings};
 use rowmq_core::{NewMessage, Priority, store};
 use rowmq_service::health::Health;
 use rowmq_test::{PATIENCE, TestDatabase, until};
@@ -121,7 +121,8 @@ async fn a_running_handler_holds_no_lock() {
     barrier.wait().await;
     let mut conn = database.connect().await;
     store::doctor::begin(&mut conn).await.expect("begun");
-    let rows = store::claim::of_worker(&mut conn, WorkerId(1), ClaimNo(0));
+    let worker = store::worker::latest(&mut conn, 1).await.expect("workers")[0].id;
+    let rows = store::claim::of_worker(&mut conn, worker, ClaimNo(0));
     let claims = rows.await.expect("claims");
     let claimed = store::settle::ClaimedRows {
         fence: claims[0].fence,

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Text};
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
-use rowmq_consumer::{ConsumerOptions, Receiver};
+use rowmq_consumer::Receiver;
 use rowmq_core::{AsyncMysqlConnection, NewMessage, Topic, store};
 use rowmq_test::{PATIENCE, TestDatabase, until};
 use tokio::sync::{Mutex, Notify};
 use tokio_util::sync::CancellationToken;
 
-use crate::handling::running::{drained, send};
+use crate::handling::running::{drained, patient, send};
 
 /// Makes the message a suspect, as two crashes do.
 async fn suspect(conn: &mut AsyncMysqlConnection, body: &str) {
@@ -21,7 +21,7 @@ async fn suspect(conn: &mut AsyncMysqlConnection, body: &str) {
 
 async fn receiver(database: &TestDatabase, topic: &Topic, batch: u32) -> Receiver {
     let (url, name) = (database.url().clone(), topic.name.clone());
-    Receiver::connect(url, name, batch, ConsumerOptions::default()).await.expect("connected")
+    Receiver::connect(url, name, batch, patient()).await.expect("connected")
 }
 
 async fn claimed(conn: &mut AsyncMysqlConnection) -> Vec<String> {

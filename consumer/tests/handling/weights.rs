@@ -12,10 +12,10 @@ use rowmq_core::{AsyncMysqlConnection, NewMessage, Topic, store};
 use rowmq_test::{PATIENCE, TestDatabase, until};
 use tokio::sync::{Barrier, Notify, Semaphore};
 
-use crate::handling::running::{Running, With, drained, quick, send};
+use crate::handling::running::{Running, With, drained, patient, quick, send};
 
 fn shared(concurrency: usize) -> ConsumerOptions {
-    ConsumerOptions { concurrency: NonZeroUsize::new(concurrency), ..ConsumerOptions::default() }
+    ConsumerOptions { concurrency: NonZeroUsize::new(concurrency), ..patient() }
 }
 
 fn weight(weight: u32) -> TopicOptions {
