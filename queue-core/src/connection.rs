@@ -39,5 +39,5 @@ pub use self::session::Session;
 #[doc(hidden)]
 pub use self::statement::Statement;
 pub use self::transaction::{again_on_conflict, transaction};
-pub(crate) use self::transaction::{begin, end};
+pub(crate) use self::transaction::{begin, end, roll_back_surely};
 pub use self::url::{ServerUrl, Tls};

@@ -1,7 +1,7 @@
 //! The point to which an enqueue of several statements rolls back when it fails, so that a caller
 //! that commits anyway commits nothing of it.
 
-use crate::connection::Connection;
+use crate::connection::{Connection, roll_back_surely};
 use crate::model::{Error, Result};
 
 const OPERATION: &str = "enqueue: set the savepoint";
@@ -25,7 +25,7 @@ pub(crate) async fn set(conn: &mut impl Connection) -> Result<()> {
 
 /// No index: rolls back to the savepoint. If that fails, the transaction is gone.
 pub(crate) async fn roll_back(conn: &mut impl Connection) {
-    if let Err(error) = conn.batch("ROLLBACK TO SAVEPOINT queue_enqueue").await {
+    if let Err(error) = roll_back_surely(conn, "ROLLBACK TO SAVEPOINT queue_enqueue").await {
         tracing::debug!(%error, "There is no savepoint to go back to any more.");
     }
 }

@@ -4,14 +4,15 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use diesel_async::SimpleAsyncConnection;
 use mysql_async::Conn;
 use mysql_async::prelude::Queryable;
-use rowmq_core::Delivery;
-use rowmq_core::connection::ServerUrl;
+use rowmq_core::connection::{ServerUrl, transaction};
 use rowmq_core::model::{Settlement, TopicSettings};
 use rowmq_core::worker::{SettleOutcome, Worker};
+use rowmq_core::{Delivery, Error};
 
-use crate::scene::{Scene, all, retry};
+use crate::scene::{Scene, all, number, retry};
 use crate::sql_contract::client;
 use crate::sql_faults::kill_often as kill_often_session;
 use crate::streams::Stream;
@@ -81,6 +82,35 @@ async fn a_queue_loses_and_doubles_nothing() {
     assert_eq!(scene.hot().await, (0, 0, 0));
     let again = scene.number("SELECT COUNT(*) FROM queue_scheduled").await;
     assert_eq!(usize::try_from(again).unwrap(), handled / 2);
+}
+
+/// A killed ROLLBACK may leave the transaction open, and the next BEGIN commits what it has done.
+#[tokio::test]
+async fn a_transaction_that_fails_leaves_nothing() {
+    let mut scene = Scene::new().await;
+    scene.sql("CREATE TABLE half (id BIGINT AUTO_INCREMENT PRIMARY KEY)").await;
+    let mut conn = scene.db.connect().await;
+    let session = u64::try_from(number(&mut conn, "SELECT CONNECTION_ID()").await).unwrap();
+    let (url, ended) = (scene.db.url().clone(), AtomicBool::new(false));
+    let works = async {
+        for _ in 0..10_000 {
+            let failed = transaction(&mut conn, "fail", async |conn| {
+                // It may be killed.
+                drop(conn.batch_execute("INSERT INTO half VALUES ()").await);
+                Err::<(), _>(Error::WorkerStopped)
+            });
+            assert!(failed.await.is_err());
+        }
+        ended.store(true, Ordering::Relaxed);
+    };
+    let kills = async {
+        let mut killer = client(&url).await;
+        while !ended.load(Ordering::Relaxed) {
+            killer.query_drop(format!("KILL QUERY {session}")).await.unwrap();
+        }
+    };
+    tokio::join!(works, kills);
+    assert_eq!(scene.number("SELECT COUNT(*) FROM half").await, 0);
 }
 
 /// Acks until the server has answered, and returns the bodies of those that are settled.
