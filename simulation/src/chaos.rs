@@ -226,6 +226,7 @@ fn fates(stage: &Stage, lease: u32) -> Fates {
         (Fate::Late(late), stage.below(often_late)),
         (Fate::Slow(slow), stage.below(if mild { 4 } else { 10 })),
         (Fate::Hushed, stage.below(16)),
+        (Fate::Killed, stage.below(16)),
     ]
 }
 

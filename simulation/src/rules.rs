@@ -93,6 +93,8 @@ pub enum Rule {
     DeletesWait,
     /// A row that a statement did not find is looked up again before it counts as gone.
     GoneIsAskedTwice,
+    /// A ROLLBACK that was killed is sent again.
+    RollbacksAreRepeated,
 }
 
 impl Rule {

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use rowmq_core::connection::simulation::StandIn;
+use rowmq_core::connection::simulation::{Answer, StandIn};
 use rowmq_core::{Error, Fault};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use self::client::Client;
 use self::hole::Hole;
 pub(crate) use self::session::Fate;
-use crate::model::{Engine, Facts};
+use crate::model::{Engine, Facts, Failure, Outcome};
 use crate::rules::Rule;
 use crate::sql::{Statement, parse};
 
@@ -137,7 +137,8 @@ impl Server {
         let hole = self.hole(&host);
         let server = Rc::clone(self);
         tokio::task::spawn_local(
-            session::Session { server, id, handle, hole, requests, hushed: None }.serve(),
+            session::Session { server, id, handle, hole, requests, hushed: None, killed: false }
+                .serve(),
         );
         Ok(Box::new(Client::new(sender)))
     }
@@ -264,6 +265,16 @@ impl Server {
     /// Returns whether a repeated statement is answered as before, because that rule is off.
     fn believes_at_once(&self) -> bool {
         self.rule == Some(Rule::GoneIsAskedTwice)
+    }
+
+    /// Returns the reply to a killed statement. Without its rule, a killed ROLLBACK is believed.
+    fn killed(&self, statement: &Statement) -> Outcome {
+        match statement {
+            Statement::Rollback if self.rule == Some(Rule::RollbacksAreRepeated) => {
+                Ok(Answer::default())
+            }
+            _ => Err(Failure::Interrupted),
+        }
     }
 
     /// Returns whether the count of a statement is hidden, because its rule is off.

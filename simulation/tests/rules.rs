@@ -212,3 +212,8 @@ fn believing_at_once_that_something_is_gone_is_found() {
 fn acks_in_transactions_that_do_not_hold_their_range_are_found() {
     is_found(Rule::AcksTakeTurns, Weather::Wild);
 }
+
+#[test]
+fn going_on_after_a_killed_rollback_is_found() {
+    is_found(Rule::RollbacksAreRepeated, Weather::Wild);
+}

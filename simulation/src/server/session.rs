@@ -31,6 +31,8 @@ pub(crate) enum Fate {
     /// It is killed, and the server reports success with no row matched, as MariaDB does for a
     /// statement whose range it is planning.
     Hushed,
+    /// It is killed, and fails. It changes nothing: a ROLLBACK leaves its transaction open.
+    Killed,
 }
 
 /// How long the server waits for a silent client unless the client sets it: 8 h.
@@ -44,6 +46,8 @@ pub(super) struct Session {
     pub(super) requests: mpsc::UnboundedReceiver<Request>,
     /// The last statement, if it was hushed: two kills do not follow each other so closely.
     pub(super) hushed: Option<String>,
+    /// Whether the last statement was killed.
+    pub(super) killed: bool,
 }
 
 impl Session {
@@ -72,9 +76,12 @@ impl Session {
             let statement = self.server.parse(&text);
             let executed = if self.hushes(fate, &text) {
                 Some(Ok(Answer::default()))
+            } else if fate == Fate::Killed {
+                Some(self.server.killed(&statement))
             } else {
                 self.execute(&statement, &values).await
             };
+            self.killed = fate == Fate::Killed;
             let Some(mut outcome) = executed else { break };
             self.hide_count(&text, &values, &mut outcome);
             if let (Statement::Set(variables), Ok(_)) = (&*statement, &outcome) {
@@ -133,6 +140,10 @@ impl Session {
         if fates.is_empty() {
             return Fate::Served;
         }
+        // Who kills a statement often kills the next.
+        if self.killed && text == "ROLLBACK" && self.server.below(2) == 0 {
+            return Fate::Killed;
+        }
         // Commits are where outcomes become unknown.
         let commits = text == "COMMIT" || text.contains("ON DUPLICATE KEY UPDATE claim_no");
         let weight = if commits { 250 } else { 1000 };
@@ -142,6 +153,8 @@ impl Session {
                 return match fate {
                     Fate::Late(most) => Fate::Late(self.server.below(*most)),
                     Fate::Slow(most) => Fate::Slow(self.server.below(*most)),
+                    // A COMMIT that has begun is over before the kill.
+                    Fate::Killed if text == "COMMIT" => Fate::Served,
                     other => *other,
                 };
             }
