@@ -1,9 +1,9 @@
 use std::time::{Duration, Instant};
 
 use rowmq_core::AsyncMysqlConnection;
+use rowmq_core::Result;
 use rowmq_core::connection::{ServerUrl, SessionKind, connect};
 use rowmq_core::model::Fault;
-use rowmq_core::{Error, Result};
 
 /// Longer than anything a test waits for may take, however busy the machine is.
 pub const PATIENCE: Duration = Duration::from_secs(90);
@@ -34,11 +34,14 @@ pub(crate) async fn connected(url: &ServerUrl) -> AsyncMysqlConnection {
 
 /// Repeats `work`, which connects first, while the server does not greet it in time: the library
 /// gives up after seconds.
-pub(crate) async fn greeted<T>(mut work: impl AsyncFnMut() -> Result<T>) -> Result<T> {
+///
+/// # Errors
+/// Any other error of `work`, and this one after [`PATIENCE`].
+pub async fn greeted<T>(mut work: impl AsyncFnMut() -> Result<T>) -> Result<T> {
     let start = Instant::now();
     loop {
         match work().await {
-            Err(Error::Connect { fault: Fault::Gone, .. }) if start.elapsed() < PATIENCE => {
+            Err(error) if error.fault() == Fault::Gone && start.elapsed() < PATIENCE => {
                 tokio::time::sleep(POLL).await;
             }
             done => return done,

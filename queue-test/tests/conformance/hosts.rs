@@ -8,10 +8,10 @@ use rowmq_core::store::topic;
 use rowmq_core::worker::{Phase, SettleOutcome, Settled, Worker};
 use rowmq_core::{Delivery, Error, Fault, MsgId};
 use rowmq_test::proxy::FaultProxy;
-use rowmq_test::until;
+use rowmq_test::{greeted, until};
 use std::time::Duration;
 
-use crate::scene::{Scene, answered, claim_n};
+use crate::scene::{Scene, claim_n};
 
 /// An address without a listener.
 const DEAD: &str = "127.0.0.1:1";
@@ -30,9 +30,9 @@ async fn hosts_that_are_dead_or_dark_are_passed_over() {
     let dark = dark.address().to_string();
     let server = scene.db.url().server();
     let url = scene.db.url().with_hosts([DEAD, dark.as_str(), server.as_str()]).unwrap();
-    let mut conn = answered(async || connect(&url, SessionKind::Plain).await).await.unwrap();
+    let mut conn = greeted(async || connect(&url, SessionKind::Plain).await).await.unwrap();
     assert_eq!(topic::all(&mut conn).await.unwrap().len(), 1);
-    let report = answered(async || require(&url).await).await.unwrap();
+    let report = greeted(async || require(&url).await).await.unwrap();
     let hosts = report.checks.iter().find(|check| check.name == "hosts").unwrap();
     assert_eq!(hosts.verdict, Verdict::Warning, "{hosts:?}");
     assert!(hosts.detail.contains(&format!("{DEAD} cannot be reached")), "{hosts:?}");
@@ -63,7 +63,7 @@ async fn an_account_that_no_host_knows_is_refused_for_good() {
     let scene = Scene::new().await;
     let (a, b) = (FaultProxy::start(scene.db.url()).await, FaultProxy::start(scene.db.url()).await);
     let url = by_way_of(&scene, &[&a, &b]).with_account("nobody", "geheim").unwrap();
-    let refused = answered(async || connect(&url, SessionKind::Plain).await).await;
+    let refused = greeted(async || connect(&url, SessionKind::Plain).await).await;
     let refused = refused.map(|_| ()).unwrap_err();
     assert_eq!(refused.fault(), Fault::Denied, "{refused}");
     assert!(!refused.is_transient() && !refused.to_string().contains("geheim"), "{refused}");

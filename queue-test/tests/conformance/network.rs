@@ -6,9 +6,9 @@ use rowmq_core::connection::{Session, SessionKind, transaction};
 use rowmq_core::store::doctor::connection_ids;
 use rowmq_core::{Error, Fault, NewMessage, enqueue};
 use rowmq_test::proxy::{FaultProxy, Side};
-use rowmq_test::until;
+use rowmq_test::{greeted, until};
 
-use crate::scene::{Scene, answered, connected, session_at, threads};
+use crate::scene::{Scene, connected, session_at, threads};
 
 /// Short: the test waits for it.
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -38,7 +38,7 @@ async fn a_connection_cut_at_one_end_stays_open_at_the_other() {
     let proxy = FaultProxy::start(scene.db.url()).await;
     for side in [Side::Client, Side::Server] {
         let url = proxy.url(scene.db.url());
-        let opened = answered(async || {
+        let opened = greeted(async || {
             let before = proxy.ports();
             Ok((Session::open(&url, SessionKind::Plain, DEADLINE).await?, before))
         });

@@ -6,15 +6,16 @@ use diesel_async::SimpleAsyncConnection;
 use rowmq_core::connection::{SessionKind, connect};
 use rowmq_core::store::inspect;
 use rowmq_core::{AsyncMysqlConnection, Fault};
+use rowmq_test::greeted;
 
-use crate::scene::{Scene, answered};
+use crate::scene::Scene;
 
 /// Short: a test waits for it.
 const LIMIT: Duration = Duration::from_secs(5);
 
 async fn reading(scene: &Scene) -> AsyncMysqlConnection {
     let kind = SessionKind::Reading(LIMIT);
-    answered(async || connect(scene.db.url(), kind).await).await.unwrap()
+    greeted(async || connect(scene.db.url(), kind).await).await.unwrap()
 }
 
 #[tokio::test]

@@ -9,8 +9,8 @@ use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
 use rowmq_core::connection::{ServerUrl, Session, SessionKind, connect};
 use rowmq_core::model::{OnDone, Settlement, TopicId, TopicSettings};
 use rowmq_core::worker::{ClaimStrategy, SettleOutcome, Settled, Worker, WorkerOptions};
-use rowmq_core::{AsyncMysqlConnection, Delivery, Fault, NewMessage, Result, Topic, enqueue_all};
-use rowmq_test::{PATIENCE, TestDatabase, until};
+use rowmq_core::{AsyncMysqlConnection, Delivery, NewMessage, Topic, enqueue_all};
+use rowmq_test::{PATIENCE, TestDatabase, greeted, until};
 
 /// The ways to claim; whatever holds for one must hold for the others.
 pub(crate) const STRATEGIES: [ClaimStrategy; 3] =
@@ -108,15 +108,7 @@ pub(crate) fn worker_options(url: &ServerUrl) -> WorkerOptions {
 
 /// Starts a worker, however long a busy server takes to greet.
 pub(crate) async fn start_worker(options: WorkerOptions) -> Worker {
-    let start = Instant::now();
-    loop {
-        match Worker::start(options.clone()).await {
-            Err(error) if error.fault() == Fault::Gone && start.elapsed() < PATIENCE => {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-            started => return started.unwrap(),
-        }
-    }
+    greeted(async || Worker::start(options.clone()).await).await.unwrap()
 }
 
 /// Starts a worker on the server of `url`.
@@ -124,29 +116,15 @@ pub(crate) async fn worker_at(url: &ServerUrl) -> Worker {
     start_worker(worker_options(url)).await
 }
 
-/// Tries until a server that works has greeted in time: a busy one may not, within the seconds that
-/// the library waits for it.
-pub(crate) async fn answered<T>(attempt: impl AsyncFn() -> Result<T>) -> Result<T> {
-    let start = Instant::now();
-    loop {
-        let done = attempt().await;
-        let late = done.as_ref().is_err_and(|error| error.fault() == Fault::Gone);
-        if !late || start.elapsed() > PATIENCE {
-            return done;
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-}
-
 /// Connects to the server of `url`, however long it takes to greet.
 pub(crate) async fn connected(url: &ServerUrl) -> AsyncMysqlConnection {
-    answered(async || connect(url, SessionKind::Plain).await).await.unwrap()
+    greeted(async || connect(url, SessionKind::Plain).await).await.unwrap()
 }
 
 /// Opens a session with this deadline for each call, however long the server takes to greet.
 pub(crate) async fn session_at(url: &ServerUrl, deadline: Duration) -> Session {
     let open = async || Session::open(url, SessionKind::Plain, deadline).await;
-    answered(open).await.unwrap()
+    greeted(open).await.unwrap()
 }
 
 /// A transaction that a session has open.

@@ -10,11 +10,9 @@ use rowmq_core::model::TopicId;
 use rowmq_core::store::doctor::connection_ids;
 use rowmq_core::{AsyncMysqlConnection, Error, Fault, NewMessage, enqueue, store};
 use rowmq_test::proxy::FaultProxy;
-use rowmq_test::{PATIENCE, until};
+use rowmq_test::{PATIENCE, greeted, until};
 
-use crate::scene::{
-    Scene, answered, connected, failure, number, session_at, text, threads, wait_for_locks,
-};
+use crate::scene::{Scene, connected, failure, number, session_at, text, threads, wait_for_locks};
 
 /// Returns the server's side of a session, for statements outside the store.
 fn server(link: &mut Link) -> &mut AsyncMysqlConnection {
@@ -24,7 +22,7 @@ fn server(link: &mut Link) -> &mut AsyncMysqlConnection {
 
 /// Connects to the scene's database, however long the server takes to greet.
 async fn connected_as(scene: &Scene, kind: SessionKind) -> AsyncMysqlConnection {
-    answered(async || connect(scene.db.url(), kind).await).await.unwrap()
+    greeted(async || connect(scene.db.url(), kind).await).await.unwrap()
 }
 
 async fn own_id(conn: &mut AsyncMysqlConnection) -> rowmq_core::Result<u64> {
