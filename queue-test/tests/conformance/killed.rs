@@ -10,7 +10,7 @@ use mysql_async::prelude::Queryable;
 use rowmq_core::connection::{ServerUrl, transaction};
 use rowmq_core::model::{Settlement, TopicSettings};
 use rowmq_core::worker::{SettleOutcome, Worker};
-use rowmq_core::{Delivery, Error};
+use rowmq_core::{Delivery, Error, NewMessage, enqueue_to};
 
 use crate::scene::{Scene, all, number, retry};
 use crate::sql_contract::client;
@@ -33,6 +33,14 @@ async fn kill_often(url: &ServerUrl, worker: &Worker, ended: &AtomicBool) -> u32
         tokio::time::sleep(Duration::from_millis(pause)).await;
     }
     times
+}
+
+/// Kills what the session runs, without a pause, until `ended`.
+async fn kill_at_once(url: &ServerUrl, session: u64, ended: &AtomicBool) {
+    let mut killer = client(url).await;
+    while !ended.load(Ordering::Relaxed) {
+        killer.query_drop(format!("KILL QUERY {session}")).await.unwrap();
+    }
 }
 
 /// Settles until everything is settled: half acked, half retried in an hour.
@@ -103,14 +111,35 @@ async fn a_transaction_that_fails_leaves_nothing() {
         }
         ended.store(true, Ordering::Relaxed);
     };
-    let kills = async {
-        let mut killer = client(&url).await;
-        while !ended.load(Ordering::Relaxed) {
-            killer.query_drop(format!("KILL QUERY {session}")).await.unwrap();
-        }
-    };
-    tokio::join!(works, kills);
+    tokio::join!(works, kill_at_once(&url, session, &ended));
     assert_eq!(scene.number("SELECT COUNT(*) FROM half").await, 0);
+}
+
+/// The same for the savepoint of an enqueue, whose caller commits all the same.
+#[tokio::test]
+async fn an_enqueue_that_fails_leaves_nothing() {
+    let mut scene = Scene::new().await;
+    let mut conn = scene.db.connect().await;
+    let session = u64::try_from(number(&mut conn, "SELECT CONNECTION_ID()").await).unwrap();
+    let (url, ended) = (scene.db.url().clone(), AtomicBool::new(false));
+    let topic = scene.topic.clone();
+    let works = async {
+        for n in 0..10_000 {
+            let body = format!("{n}");
+            let later = NewMessage::new(body.clone()).with_delay(Duration::from_secs(3600));
+            // Each may be killed; a BEGIN commits what a killed COMMIT has left.
+            drop(conn.batch_execute("BEGIN").await);
+            drop(enqueue_to(&mut conn, &topic, &[NewMessage::new(body), later]).await);
+            drop(conn.batch_execute("COMMIT").await);
+        }
+        ended.store(true, Ordering::Relaxed);
+    };
+    tokio::join!(works, kill_at_once(&url, session, &ended));
+    drop(conn);
+    let in_part = "SELECT COUNT(*) FROM (SELECT body FROM \
+         (SELECT body FROM queue_message UNION ALL SELECT body FROM queue_scheduled) all_of_them \
+         GROUP BY body HAVING COUNT(*) <> 2) in_part";
+    assert_eq!(scene.number(in_part).await, 0);
 }
 
 /// Acks until the server has answered, and returns the bodies of those that are settled.

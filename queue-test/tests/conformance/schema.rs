@@ -174,6 +174,15 @@ async fn of_migrators_at_the_same_moment_one_migrates_and_all_succeed() {
 }
 
 #[tokio::test]
+async fn the_next_migrator_need_not_wait_for_one_that_has_returned() {
+    let scene = Scene::new().await;
+    let mut next = scene.db.connect().await;
+    assert_eq!(migration::run(scene.db.url()).await.unwrap(), []);
+    let at_once = std::time::Duration::ZERO;
+    assert!(rowmq_core::store::migration::take_lock(&mut next, at_once).await.unwrap());
+}
+
+#[tokio::test]
 async fn a_migrator_that_finds_another_at_work_says_so() {
     let scene = Scene::new().await;
     let bare = TestDatabase::empty_on(scene.db.url()).await;
