@@ -190,7 +190,7 @@ async fn a_pause_longer_than_a_run_may_take_is_kept_and_charges_nothing() {
     assert_eq!(requests.len(), 2, "once too early, and once when it was asked for");
     assert_eq!(ids(&requests[1]), sent);
     let delivery_no = requests[1][0]["delivery_no"].as_u64();
-    assert!(delivery_no.is_some_and(|n| n > 1), "given back meanwhile: {delivery_no:?}");
+    assert!(delivery_no.is_some_and(|n| n > 1), "given back before: {delivery_no:?}");
     assert!(dead_letters(&scene).await.is_empty());
 }
 
