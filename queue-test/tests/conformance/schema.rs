@@ -1,15 +1,17 @@
 //! The schema and its migrations.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use diesel::QueryableByName;
 use diesel::sql_types::Text;
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
 use futures_util::future::join_all;
 use rowmq_core::connection::{SessionKind, connect};
-use rowmq_core::store::installation;
+use rowmq_core::store::{self, installation};
 use rowmq_core::{Error, Fault, migration};
 use rowmq_test::TestDatabase;
+use rowmq_test::proxy::FaultProxy;
 
 use crate::scene::{Scene, number};
 
@@ -177,9 +179,11 @@ async fn of_migrators_at_the_same_moment_one_migrates_and_all_succeed() {
 async fn the_next_migrator_need_not_wait_for_one_that_has_returned() {
     let scene = Scene::new().await;
     let mut next = scene.db.connect().await;
-    assert_eq!(migration::run(scene.db.url()).await.unwrap(), []);
-    let at_once = std::time::Duration::ZERO;
-    assert!(rowmq_core::store::migration::take_lock(&mut next, at_once).await.unwrap());
+    let proxy = FaultProxy::start(scene.db.url()).await;
+    // So long the server does not learn that the connection is closed.
+    proxy.delay(Duration::from_millis(200));
+    assert_eq!(migration::run(&proxy.url(scene.db.url())).await.unwrap(), []);
+    assert!(store::migration::take_lock(&mut next, Duration::ZERO).await.unwrap());
 }
 
 #[tokio::test]
