@@ -19,6 +19,8 @@ BEGIN
   DECLARE the_undone   BOOLEAN DEFAULT FALSE;
   DECLARE the_done     BOOLEAN;
   DECLARE the_count    INT DEFAULT 0;
+  DECLARE the_claims   INT DEFAULT 0;
+  DECLARE the_rows     MEDIUMTEXT CHARACTER SET latin1 DEFAULT NULL;
   DECLARE the_list     MEDIUMTEXT CHARACTER SET latin1 DEFAULT CONVERT(in_deliveries USING latin1);
   DECLARE the_rest     MEDIUMTEXT CHARACTER SET latin1 DEFAULT CONCAT(the_list, ',');
   DECLARE the_others   MEDIUMTEXT CHARACTER SET latin1 DEFAULT COALESCE(CONVERT(@queue_undone USING latin1), '');
@@ -64,9 +66,10 @@ BEGIN
     END IF;
     IF the_claim <> SUBSTRING_INDEX(the_token, '.', 2) THEN
       -- Who knows the delivery was given it.
-      SET the_claim = SUBSTRING_INDEX(the_token, '.', 2);
+      SET the_claim = SUBSTRING_INDEX(the_token, '.', 2), the_claims = the_claims + 1;
       SET @queue_unsaid = REGEXP_REPLACE(CONVERT(@queue_unsaid USING latin1), CONCAT('<[0-9]+:', REPLACE(the_claim, '.', '[.]'), '>'), '');
     END IF;
+    SET the_rows = CONCAT_WS(',', the_rows, the_row);
   UNTIL the_rest = '' END REPEAT;
   CALL queue_undo_killed(the_open, the_killed);
   SET the_own = NOT the_open;
@@ -100,6 +103,12 @@ BEGIN
       SAVEPOINT queue_settle;
     END IF;
     SET the_rest = CONCAT(the_list, ',');
+    IF in_verdict = 'ack' AND the_count > 1 AND the_claims = 1 THEN
+      CALL queue_ack_rows(the_worker, the_claim_no, the_rows, the_count, the_done);
+      IF the_done THEN
+        SET the_rest = '', the_verdicts = CONCAT('ack', REPEAT(',ack', the_count - 1));
+      END IF;
+    END IF;
     WHILE the_rest <> '' DO
       SET the_token = SUBSTRING_INDEX(the_rest, ',', 1), the_rest = SUBSTR(the_rest, LENGTH(the_token) + 2);
       SET the_worker = SUBSTRING_INDEX(the_token, '.', 1), the_row = SUBSTRING_INDEX(the_token, '.', -1);

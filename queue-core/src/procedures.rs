@@ -52,6 +52,7 @@ const SOURCES: &[Source] = &sources![
     internal "queue_begin",
     internal "queue_end",
     internal "queue_settle_row",
+    internal "queue_ack_rows",
     internal "queue_give_back",
     public "queue_enqueue_unique",
     public "queue_enqueue_at",
