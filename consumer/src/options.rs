@@ -129,7 +129,8 @@ pub struct TopicOptions {
     #[serde(with = "humantime_serde")]
     pub timeout: Option<Duration>,
     /// The most messages of one claim. Claims adapt to how fast handlers are: beyond the free
-    /// handlers at most 50 ms of work is claimed, so that slow work is not hoarded.
+    /// handlers at most 50 ms of work and about 16 MiB of bodies are claimed. What has waited for
+    /// a second because handlers became slow is given back.
     pub max_batch: u32,
     /// The share of failures at which the topic is paused: this consumer claims nothing more of it,
     /// and gives back what no handler has begun. `None`: never.
@@ -146,7 +147,7 @@ impl Default for TopicOptions {
             concurrency: 16,
             weight: NonZeroU32::MIN,
             timeout: None,
-            max_batch: 100,
+            max_batch: 1000,
             pause_on_errors: None,
             pause_for: Duration::from_secs(30),
         }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard};
+use tokio::sync::{Notify, OwnedRwLockReadGuard, OwnedRwLockWriteGuard};
 
 /// How the gate is held; freed when the last delivery of the claim is settled.
 pub(crate) enum GatePermit {
@@ -14,11 +14,22 @@ pub(crate) enum GatePermit {
 
 /// Counts deliveries that are claimed and not yet settled.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct HeldCount(Arc<AtomicUsize>);
+pub(crate) struct HeldCount(Arc<Held>);
+
+#[derive(Debug, Default)]
+struct Held {
+    count: AtomicUsize,
+    settled: Notify,
+}
 
 impl HeldCount {
     pub(crate) fn get(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
+        self.0.count.load(Ordering::Relaxed)
+    }
+
+    /// Returns once deliveries have been settled since the last call.
+    pub(crate) async fn settled(&self) {
+        self.0.settled.notified().await;
     }
 }
 
@@ -31,7 +42,7 @@ pub(crate) struct Permit {
 impl Permit {
     pub(crate) fn new(gate: Arc<GatePermit>, counts: [HeldCount; 2]) -> Self {
         for count in &counts {
-            count.0.fetch_add(1, Ordering::Relaxed);
+            count.0.count.fetch_add(1, Ordering::Relaxed);
         }
         Self { gate, counts }
     }
@@ -45,7 +56,8 @@ impl Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         for count in &self.counts {
-            count.0.fetch_sub(1, Ordering::Relaxed);
+            count.0.count.fetch_sub(1, Ordering::Relaxed);
+            count.0.settled.notify_one();
         }
     }
 }

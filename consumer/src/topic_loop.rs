@@ -3,6 +3,7 @@
 mod cancelled;
 mod ending;
 mod pause;
+mod prefetch;
 mod turns;
 
 use std::collections::VecDeque;
@@ -36,10 +37,6 @@ const TURN: Duration = Duration::from_secs(5);
 /// A claim that takes longer than this hangs: with a lease of 10 s, its own deadline ends it long
 /// before that.
 const HUNG: Duration = Duration::from_secs(30);
-
-/// About this much work is claimed beyond the free handlers, so that fast handlers never wait for a
-/// claim and slow work is left to other workers.
-const PREFETCH: Duration = Duration::from_millis(50);
 
 pub(crate) struct TopicLoop {
     pub(crate) runner: Arc<Runner>,
@@ -81,8 +78,14 @@ struct State {
     turn_at: Instant,
     poll: Poll,
     held: HeldCount,
+    /// Whether the last claim left messages that wait for others to be settled.
+    blocked: bool,
     /// Mean time of a run, for the prefetch.
     run_time: Option<Duration>,
+    /// When the last run ended.
+    ended_at: Instant,
+    /// Mean bytes of the bodies of the last claim.
+    body: usize,
     suspect_at: Option<Instant>,
     /// The worker's count of lost claims when the loop last looked for their messages.
     losses: u64,
@@ -102,7 +105,10 @@ impl TopicLoop {
             turn_at: Instant::now(),
             poll: Poll::new(self.safety_poll),
             held: HeldCount::default(),
+            blocked: false,
             run_time: None,
+            ended_at: Instant::now(),
+            body: 0,
             suspect_at: None,
             losses: self.runner.services.worker.losses(),
         };
@@ -116,6 +122,7 @@ impl TopicLoop {
             self.turn_breaker(&mut state);
             self.give_up_cancelled(&mut state, &life);
             self.start_runs(&mut state);
+            self.give_back_surplus(&mut state);
             self.runner.meter.in_flight(state.runs.len(), state.held.get());
             let room = self.room(&state);
             if asking.is_none() && room > 0 && state.poll.due() <= Instant::now() {
@@ -145,6 +152,8 @@ impl TopicLoop {
                         state.poll.wake();
                     }
                 }
+                // What was settled may have had the place that another message waits for.
+                () = state.held.settled(), if state.blocked => state.poll.wake(),
                 () = self.bell.turned() => state.poll.wake(),
                 () = turn_of(self.share.as_ref()) => {}
                 changed = life.changed() => {
@@ -185,18 +194,7 @@ impl TopicLoop {
             (&self.runner.registration.options, self.runner.registration.run_size);
         let free = self.concurrency().saturating_sub(state.runs.len()) * size;
         let max_batch = options.max_batch as usize;
-        let prefetch = match state.run_time {
-            // A message that waits in memory would use up the time that its run is allowed, or the
-            // place of another one that could run.
-            _ if self.is_limited() => 0,
-            None => 0,
-            Some(time) => {
-                let per_handler = PREFETCH.as_nanos() / time.as_nanos().max(1_000);
-                let per_handler = usize::try_from(per_handler).unwrap_or(usize::MAX);
-                // A batch to work on while the next one is claimed.
-                (self.concurrency() * size).saturating_mul(per_handler).min(2 * max_batch)
-            }
-        };
+        let prefetch = self.prefetch(state);
         let room = (free + prefetch).saturating_sub(state.waiting.len());
         // Small claims cost as much as large ones: wait until half of the prefetch is used up.
         let worth = (prefetch / 2).max(1);
@@ -210,13 +208,19 @@ impl TopicLoop {
         let next = pause.or_else(|| (room > 0).then(|| state.poll.due()));
         let is_free = state.runs.len() < self.runner.registration.options.concurrency;
         let turn = self.turn_due(state).filter(|_| is_free);
-        [next, turn].into_iter().flatten().min()
+        let surplus = self.surplus_due(state);
+        [next, turn, surplus].into_iter().flatten().min()
     }
 
     /// Returns how many handlers of this topic may run at once.
     fn concurrency(&self) -> usize {
         let slots = self.share.as_ref().map_or(usize::MAX, Share::slots);
         self.runner.registration.options.concurrency.min(slots)
+    }
+
+    /// Returns whether a claimed message has the place of another one that could run.
+    fn bounds_running(&self) -> bool {
+        self.topic.borrow().settings.limits.bounds_running()
     }
 
     /// Returns whether a claimed message costs something while it waits in memory.
@@ -255,6 +259,7 @@ impl TopicLoop {
             Ok(Asked::Claimed(claimed, gate)) => {
                 (self.ticked)(Ok(()));
                 let found = claimed.deliveries.len();
+                state.blocked = claimed.more_later && self.bounds_running();
                 telemetry::lost_to_retention(self.name(), claimed.lost);
                 telemetry::filtered(self.name(), claimed.filtered);
                 if found > 0 {
@@ -270,6 +275,8 @@ impl TopicLoop {
                 if claimed.suspect_waits && state.suspect_at.is_none() {
                     state.suspect_at = Some(now + SUSPECT_PAUSE);
                 }
+                let bytes: usize = claimed.deliveries.iter().map(|it| it.body.len()).sum();
+                state.body = bytes.checked_div(found).unwrap_or(state.body);
                 let topic_id = self.topic.borrow().id;
                 for delivery in claimed.deliveries {
                     self.runner.meter.picked_up(&delivery);

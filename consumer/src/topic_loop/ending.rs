@@ -3,7 +3,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use rowmq_core::Result;
@@ -88,13 +87,5 @@ impl TopicLoop {
             }
         }
         self.runner.meter.in_flight(0, state.held.get());
-    }
-}
-
-impl State {
-    /// Adds the time of a run to the mean.
-    fn learn(&mut self, took: Duration) {
-        let mean = self.run_time.map_or(took, |mean| (mean * 7 + took) / 8);
-        self.run_time = Some(mean);
     }
 }

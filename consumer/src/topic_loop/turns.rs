@@ -7,8 +7,8 @@ use tokio::time::Instant;
 use super::{State, TopicLoop};
 use crate::shares::Slot;
 
-/// How long claimed messages wait for a turn of their topic.
-const WAITED: Duration = Duration::from_secs(1);
+/// How long claimed messages wait for a turn of their topic, or for a handler.
+pub(super) const WAITED: Duration = Duration::from_secs(1);
 
 impl TopicLoop {
     /// Takes the slot that a run needs; `Some(None)` if the concurrency is not shared. `None`: it

@@ -1,3 +1,4 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -97,6 +98,48 @@ async fn a_run_that_takes_too_long_is_interrupted_and_retried() {
     running.stop().await;
     let mut conn = database.connect().await;
     assert_eq!(store::inspect::depth(&mut conn, topic.id).await.expect("a depth").dead, 0);
+}
+
+/// While its handlers hang, a consumer gives back what it claimed ahead of them.
+#[tokio::test(flavor = "multi_thread")]
+async fn another_consumer_handles_what_was_claimed_ahead_of_handlers_that_hang() {
+    let database = TestDatabase::new().await;
+    let topic = database.topic("work").await;
+    let messages: Vec<_> = (0..4000).map(|i| NewMessage::new(format!("{i}"))).collect();
+    send(&database, &topic, &messages).await;
+    let handled = Arc::new(AtomicUsize::new(0));
+    let (hang, go_on) = (CancellationToken::new(), CancellationToken::new());
+    let quick = Running::start(&database, |consumer| {
+        let (handled, hang, go_on) = (Arc::clone(&handled), hang.clone(), go_on.clone());
+        let handler = With(move |_| {
+            if handled.fetch_add(1, Ordering::Relaxed) == 1000 {
+                hang.cancel();
+            }
+            let hangs = hang.is_cancelled().then(|| go_on.clone());
+            async move {
+                if let Some(go_on) = hangs {
+                    go_on.cancelled().await;
+                }
+                Ok(())
+            }
+        });
+        consumer.raw_handler(topic.name.clone(), TopicOptions::default(), handler)
+    });
+    tokio::time::timeout(PATIENCE, hang.cancelled()).await.expect("a thousand are handled");
+    let other = Running::start(&database, |consumer| {
+        let handler = With(|_| async { Ok(()) });
+        consumer.raw_handler(topic.name.clone(), TopicOptions::default(), handler)
+    });
+    let mut conn = database.connect().await;
+    let hanging = TopicOptions::default().concurrency as u64;
+    until("only what hangs is left", async || {
+        store::inspect::depth(&mut conn, topic.id).await.expect("a depth").unsettled <= hanging
+    })
+    .await;
+    go_on.cancel();
+    drained(&database, &topic).await;
+    quick.stop().await;
+    other.stop().await;
 }
 
 /// S10: no transaction is open, and no row locked, while a handler runs.
