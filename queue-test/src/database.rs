@@ -2,13 +2,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use diesel_async::SimpleAsyncConnection;
 use rowmq_core::account::Account;
-use rowmq_core::connection::ServerUrl;
+use rowmq_core::connection::{ServerUrl, Session};
 use rowmq_core::model::TopicSettings;
 use rowmq_core::{AsyncMysqlConnection, Topic, TopicName, migration, store};
 use uuid::Uuid;
 
 use crate::names::{PREFIX, account_stem};
-use crate::patience::{connected, greeted};
+use crate::patience::{PATIENCE, connected, greeted, session_at};
 use crate::{aside, server};
 
 /// A database on the server of `ROWMQ_URL` for one test, with the queue's tables in it. It is
@@ -123,6 +123,14 @@ impl TestDatabase {
     /// If the server does not answer.
     pub async fn connect(&self) -> AsyncMysqlConnection {
         connected(&self.url).await
+    }
+
+    /// Opens a session whose calls wait as long as a test does.
+    ///
+    /// # Panics
+    /// If the server does not answer.
+    pub async fn session(&self) -> Session {
+        session_at(&self.url, PATIENCE).await
     }
 
     /// Creates a topic with the default settings.

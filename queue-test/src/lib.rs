@@ -83,7 +83,7 @@ mod supervisor;
 pub use self::console::Console;
 pub use self::database::TestDatabase;
 pub use self::drain::Drained;
-pub use self::patience::{PATIENCE, greeted, until};
+pub use self::patience::{PATIENCE, connected, greeted, session_at, until};
 pub use self::program::Program;
 pub use self::queue::{Expected, TestQueue};
 pub use self::supervisor::Supervisor;

@@ -2,7 +2,7 @@ use std::time::{Duration, Instant};
 
 use rowmq_core::AsyncMysqlConnection;
 use rowmq_core::Result;
-use rowmq_core::connection::{ServerUrl, SessionKind, connect};
+use rowmq_core::connection::{ServerUrl, Session, SessionKind, connect};
 use rowmq_core::model::Fault;
 
 /// Longer than anything a test waits for may take, however busy the machine is.
@@ -28,8 +28,17 @@ pub async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) -> Duration
 ///
 /// # Panics
 /// When the server refuses, or is not there within [`PATIENCE`].
-pub(crate) async fn connected(url: &ServerUrl) -> AsyncMysqlConnection {
+pub async fn connected(url: &ServerUrl) -> AsyncMysqlConnection {
     greeted(async || connect(url, SessionKind::Plain).await).await.expect("the server answers")
+}
+
+/// Opens a session with this deadline for each call, however long a busy server takes to greet.
+///
+/// # Panics
+/// When the server refuses, or is not there within [`PATIENCE`].
+pub async fn session_at(url: &ServerUrl, deadline: Duration) -> Session {
+    let open = async || Session::open(url, SessionKind::Plain, deadline).await;
+    greeted(open).await.expect("the server answers")
 }
 
 /// Repeats `work`, which connects first, while the server does not greet it in time: the library

@@ -14,7 +14,7 @@ use rowmq_core::handler::{Context, Handler, HandlerError, RawHandler, TxHandler}
 use rowmq_core::model::{OnDone, RetryPolicy, TopicSettings};
 use rowmq_core::store::inspect::Peeked;
 use rowmq_core::{AsyncMysqlConnection, Fault, NewMessage, Priority, TopicName, enqueue};
-use rowmq_test::{TestDatabase, TestQueue};
+use rowmq_test::{TestDatabase, TestQueue, connected};
 
 #[derive(QueryableByName)]
 struct Count {
@@ -30,7 +30,7 @@ async fn count(conn: &mut AsyncMysqlConnection, query: &str) -> i64 {
 async fn server() -> AsyncMysqlConnection {
     let url = std::env::var("ROWMQ_URL").expect("ROWMQ_URL is set");
     let url = ServerUrl::new(&url).expect("a URL");
-    connect(&url, SessionKind::Plain).await.expect("the server answers")
+    connected(&url).await
 }
 
 async fn exists(database: &str) -> bool {
@@ -116,7 +116,7 @@ async fn a_test_database_is_dropped_when_its_test_panics_in_a_transaction() {
 async fn an_account_has_only_its_grants_and_goes_with_the_database() {
     let database = TestDatabase::new().await;
     let url = database.account(&["SELECT ON {}.queue_topic"]).await;
-    let mut conn = connect(&url, SessionKind::Plain).await.expect("the account may log in");
+    let mut conn = connected(&url).await;
     assert_eq!(count(&mut conn, "SELECT COUNT(*) AS n FROM queue_topic").await, 0);
     let denied = conn.batch_execute("DELETE FROM queue_topic").await;
     assert!(denied.is_err_and(|error| error.to_string().contains("denied")));

@@ -10,9 +10,7 @@ use std::time::Duration;
 use diesel::QueryableByName;
 use diesel::sql_types::BigInt;
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
-use rowmq_core::connection::{
-    Link, ServerUrl, Session, SessionKind, connect, connect_to_any, transaction,
-};
+use rowmq_core::connection::{Link, ServerUrl, SessionKind, connect, connect_to_any, transaction};
 use rowmq_core::doctor::{Verdict, examine, require};
 use rowmq_core::model::{ClaimNo, OnDone, Settlement, WorkerId};
 use rowmq_core::rescue::{Why, take_back};
@@ -21,7 +19,7 @@ use rowmq_core::worker::{Phase, SettleOutcome, Settled, Worker, WorkerOptions};
 use rowmq_core::{
     AsyncMysqlConnection, Delivery, Error, Fault, NewMessage, Topic, enqueue, migration,
 };
-use rowmq_test::{TestDatabase, until};
+use rowmq_test::{TestDatabase, session_at, until};
 use uuid::Uuid;
 
 /// A server that ends when this value is dropped, or with the test's process if that is killed.
@@ -283,16 +281,16 @@ async fn of_several_hosts_the_one_that_takes_writes_is_found_and_found_again() {
         other => panic!("{other:?} is no connection to a server"),
     };
     let patience = Duration::from_secs(10);
-    let mut session = Session::open(&both, SessionKind::Plain, patience).await.unwrap();
+    let mut session = session_at(&both, patience).await;
     let first = session.call("ask", port).await.unwrap();
     let db = TestDatabase::on(&former.url).await;
     let account = db.account(&["SELECT, UPDATE ON {}.*"]).await;
-    let mut stopped = Session::open(&account, SessionKind::Plain, patience).await.unwrap();
+    let mut stopped = session_at(&account, patience).await;
     former.set_read_only(true).await;
     let write = async |conn: &mut Link| worker::beat(conn, WorkerId(1), Uuid::nil()).await;
     let refused = stopped.call("beat", write).await.unwrap_err();
     assert_eq!((refused.fault(), stopped.is_lost()), (Fault::ReadOnly, true), "{refused}");
-    let mut session = Session::open(&both, SessionKind::Plain, patience).await.unwrap();
+    let mut session = session_at(&both, patience).await;
     assert_ne!(session.call("ask", port).await.unwrap(), first);
     // With no other host left the error names both.
     let none = both.with_hosts([&*former.url.server(), "127.0.0.1:1"]).unwrap();

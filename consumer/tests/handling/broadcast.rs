@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rowmq_consumer::{Consumer, ConsumerOptions, Receiver, Shutdown};
-use rowmq_core::connection::{Session, SessionKind};
 use rowmq_core::dead::redrive;
 use rowmq_core::handler::{Context, HandlerError, TxHandler};
 use rowmq_core::model::{MemberName, OffsetSpec, RetryPolicy, TopicSettings};
@@ -208,8 +207,7 @@ async fn a_redriven_dead_letter_is_handled_by_one_member() {
         until("handled", async || count(seen) == 1).await;
     }
     let filter = store::dead::DeadFilter::default();
-    let session = Session::open(database.url(), SessionKind::Plain, Duration::from_secs(30)).await;
-    let mut session = session.expect("a session");
+    let mut session = database.session().await;
     let redriven = redrive(&mut session, &group, &filter, None, |_| ()).await.expect("redriven");
     assert_eq!(redriven, 1);
     let times = |seen: &Seen| seen.lock().expect("a lock").values().sum::<usize>();

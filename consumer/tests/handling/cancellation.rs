@@ -7,7 +7,7 @@ use std::time::Duration;
 use diesel_async::RunQueryDsl;
 use rowmq_consumer::TopicOptions;
 use rowmq_core::cancellation::{Attempt, Cancellation, Claims, Was};
-use rowmq_core::connection::{Session, SessionKind};
+use rowmq_core::connection::Session;
 use rowmq_core::handler::{Context, HandlerError, RawTxHandler};
 use rowmq_core::model::found::StateWord;
 use rowmq_core::model::{OnDone, TopicSettings};
@@ -17,11 +17,6 @@ use tokio::sync::Notify;
 
 use crate::handling::effects::number;
 use crate::handling::running::{Running, With, drained, one_at_a_time, quick, send};
-
-async fn session(database: &TestDatabase) -> Session {
-    let deadline = Duration::from_secs(30);
-    Session::open(database.url(), SessionKind::Plain, deadline).await.expect("a session")
-}
 
 /// Repeats the attempt until it has an answer.
 async fn cancel(session: &mut Session, topic: &Topic, id: MsgId, claims: Claims) -> Attempt {
@@ -63,7 +58,7 @@ async fn a_running_handler_is_told_and_its_message_is_discarded() {
         consumer.raw_handler(name, one_at_a_time(), handler)
     });
     tokio::time::timeout(PATIENCE, began.notified()).await.expect("begun");
-    let mut session = session(&database).await;
+    let mut session = database.session().await;
     let answer = cancel(&mut session, &topic, first.msg_id, Claims::Ask).await;
     assert_eq!(answer, Attempt::Cancelled(Was::Stopped));
     drained(&database, &topic).await;
@@ -91,7 +86,7 @@ async fn a_handler_that_gets_through_all_the_same_has_handled_its_message() {
         });
         consumer.raw_handler(name, one_at_a_time(), handler)
     });
-    let mut session = session(&database).await;
+    let mut session = database.session().await;
     let claimed = "SELECT COUNT(*) FROM queue_claim";
     until("claimed", async || number(&database, claimed).await == 1).await;
     let answer = cancel(&mut session, &topic, message.msg_id, Claims::Ask).await;
@@ -139,7 +134,7 @@ async fn a_claim_that_is_taken_away_takes_the_handlers_transaction_with_it() {
         consumer.raw_tx_handler(name, TopicOptions::default(), Hangs(tell))
     });
     tokio::time::timeout(PATIENCE, began.notified()).await.expect("begun");
-    let mut session = session(&database).await;
+    let mut session = database.session().await;
     let answer = cancel(&mut session, &topic, message.msg_id, Claims::TakeAway).await;
     assert_eq!(answer, Attempt::Cancelled(Was::Fenced));
     running.stop().await;
@@ -188,7 +183,7 @@ async fn each_message_is_either_handled_or_cancelled() {
     let cancels = [Claims::Ask, Claims::TakeAway].into_iter().enumerate().map(|(nth, claims)| {
         let (database, topic, ids) = (&database, &topic, &messages);
         async move {
-            let mut session = session(database).await;
+            let mut session = database.session().await;
             let mut cancelled = 0;
             for message in ids.iter().skip(nth).step_by(4) {
                 let answer = cancel(&mut session, topic, message.msg_id, claims).await;

@@ -1,13 +1,11 @@
 //! Long handlers that continue where an earlier delivery stopped.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use diesel_async::RunQueryDsl;
 use rowmq_consumer::TopicOptions;
 use rowmq_core::cancellation::{Attempt, Cancellation, Claims, Was};
 use rowmq_core::checkpoint::LIMIT;
-use rowmq_core::connection::{Session, SessionKind};
 use rowmq_core::dead::redrive;
 use rowmq_core::handler::{Context, HandlerError, RawTxHandler};
 use rowmq_core::model::{Checkpoint, Percent, TopicSettings};
@@ -20,11 +18,6 @@ use crate::handling::effects::number;
 use crate::handling::running::{Running, With, drained, one_at_a_time, quick, send};
 
 const KEPT: &str = "SELECT COUNT(*) FROM queue_checkpoint";
-
-async fn session(database: &TestDatabase) -> Session {
-    let deadline = Duration::from_secs(30);
-    Session::open(database.url(), SessionKind::Plain, deadline).await.expect("a session")
-}
 
 /// Takes ten steps and records each; fails after step 4 and, once, after step 7.
 async fn ten_steps(context: Context, done: Arc<Mutex<Vec<u64>>>) -> Result<(), HandlerError> {
@@ -91,7 +84,7 @@ async fn a_redriven_dead_letter_goes_on_too() {
     let dead = "SELECT COUNT(*) FROM queue_dead";
     until("dead", async || number(&database, dead).await == 1).await;
     assert_eq!(number(&database, KEPT).await, 1);
-    let mut session = session(&database).await;
+    let mut session = database.session().await;
     redrive(&mut session, &topic, &DeadFilter::default(), None, |_| {}).await.expect("redriven");
     until("handled", async || found.lock().expect("unpoisoned").len() == 2).await;
     drained(&database, &topic).await;
@@ -162,7 +155,7 @@ async fn a_claim_that_was_taken_away_saves_nothing() {
         consumer.raw_handler(name, one_at_a_time(), handler)
     });
     tokio::time::timeout(PATIENCE, began.notified()).await.expect("begun");
-    let mut session = session(&database).await;
+    let mut session = database.session().await;
     let mut cancellation = Cancellation::new(&topic, message.msg_id);
     let answer = cancellation.attempt(&mut session, Claims::TakeAway).await.expect("an attempt");
     assert_eq!(answer, Attempt::Cancelled(Was::Fenced));

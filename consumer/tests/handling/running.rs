@@ -4,12 +4,12 @@ use std::future::Future;
 use std::time::Duration;
 
 use rowmq_consumer::{Consumer, ConsumerBuilder, ConsumerOptions, Error, Shutdown, TopicOptions};
-use rowmq_core::connection::{ServerUrl, Session, SessionKind};
+use rowmq_core::connection::ServerUrl;
 use rowmq_core::handler::{Context, HandlerError, RawHandler};
 use rowmq_core::model::{RetryPolicy, TopicSettings};
 use rowmq_core::store::dead::DeadFilter;
 use rowmq_core::{NewMessage, Topic, dead, enqueue_to, store};
-use rowmq_test::{PATIENCE, TestDatabase, until};
+use rowmq_test::{TestDatabase, until};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -61,8 +61,7 @@ pub(crate) async fn drained(database: &TestDatabase, topic: &Topic) {
 
 /// Returns the topic's dead letters: their bodies and last errors, in order.
 pub(crate) async fn dead(database: &TestDatabase, topic: &Topic) -> Vec<(String, String)> {
-    let session = Session::open(database.url(), SessionKind::Plain, PATIENCE).await;
-    let mut session = session.expect("a session");
+    let mut session = database.session().await;
     let letters = dead::list(&mut session, topic.id, &DeadFilter::default(), 100).await;
     let mut found = Vec::new();
     for letter in letters.expect("listed") {

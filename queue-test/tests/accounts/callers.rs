@@ -3,10 +3,10 @@
 use mysql_async::prelude::{FromRow, Queryable};
 use mysql_async::{Conn, Opts, OptsBuilder};
 use rowmq_core::account::Account;
-use rowmq_core::connection::{ServerUrl, SessionKind, connect, transaction};
+use rowmq_core::connection::{ServerUrl, transaction};
 use rowmq_core::model::{Sampling, TopicSettings};
 use rowmq_core::{NewMessage, TopicName, Unique, enqueue};
-use rowmq_test::TestDatabase;
+use rowmq_test::{TestDatabase, connected};
 
 pub(crate) const ENQUEUE: &str = "CALL queue_enqueue('t', 'm', NULL, NULL, NULL, NULL, NULL)";
 const HOLD: &str = "CALL queue_enqueue_unique('t', 'm', 'k', 3600, NULL, NULL, NULL, NULL, NULL, \
@@ -187,7 +187,7 @@ async fn the_account_of_a_key_is_that_of_the_message_that_has_taken_it_over() {
     assert_eq!(keyed(&mut owner, "first", "replace", "NULL").await.1, 0);
     run(&mut own, "UPDATE queue_message SET worker_id = 1, claim_no = 1").await;
     let producer = database.account_of(Account::Producer).await;
-    let mut producer = connect(&producer, SessionKind::Plain).await.expect("a connection");
+    let mut producer = connected(&producer).await;
     let second = NewMessage::new("second").with_unique(Unique::replacing("invoice-42"));
     let topic = TopicName::new("t").expect("a name");
     transaction(&mut producer, "enqueue", async |conn| enqueue(conn, &topic, &second).await)

@@ -17,14 +17,14 @@ use std::time::Duration;
 
 use diesel_async::SimpleAsyncConnection;
 use rowmq_core::account::Account;
-use rowmq_core::connection::{ServerUrl, Session, SessionKind, connect, transaction};
+use rowmq_core::connection::{ServerUrl, Session, transaction};
 use rowmq_core::doctor::{Verdict, examine_as};
 use rowmq_core::store::process_list::{self, Visibility};
 use rowmq_core::store::{duty, inspect, worker};
 use rowmq_core::{
     AsyncMysqlConnection, NewMessage, TopicName, Unique, cancel, enqueue, reschedule,
 };
-use rowmq_test::{TestDatabase, until};
+use rowmq_test::{PATIENCE, TestDatabase, connected, session_at, until};
 
 use process::{Process, rowmq, run};
 
@@ -76,7 +76,7 @@ impl Fixture {
 
     /// Sends messages of every kind, as the library and the program do.
     async fn send(&self) {
-        let mut conn = connect(&self.producer, SessionKind::Plain).await.expect("a session");
+        let mut conn = connected(&self.producer).await;
         let id = rowmq_core::MsgId::new();
         for message in [
             NewMessage::new("fine").with_msg_id(id).with_biz_id("b"),
@@ -168,7 +168,7 @@ async fn every_process_does_all_its_work_under_its_own_account() {
     // The victim holds messages when it is killed; a janitor with its own account takes them back.
     rowmq(&place.operator, "topic create slow");
     let mut victim = Process::victim(&place.consumer);
-    let mut conn = connect(&place.producer, SessionKind::Plain).await.expect("a session");
+    let mut conn = connected(&place.producer).await;
     send(&mut conn, "slow", &NewMessage::new("sleep")).await;
     let claimed = "SELECT COUNT(*) FROM queue_message WHERE worker_id <> 0";
     until("it holds the message", async || place.number(claimed).await == 1).await;
@@ -242,7 +242,7 @@ async fn a_dashboard_sees_every_number_and_no_body() {
     ] {
         rowmq(&dashboard, line);
     }
-    let mut conn = connect(&dashboard, SessionKind::Plain).await.expect("a session");
+    let mut conn = connected(&dashboard).await;
     let mail = rowmq_core::store::topic::existing(&mut conn, &name("mail")).await.expect("read");
     inspect::depth(&mut conn, mail.id).await.expect("a depth");
     let refused = inspect::peek(&mut conn, mail.id, 1).await.expect_err("bodies");
@@ -262,7 +262,7 @@ async fn the_migrator_makes_the_tables_and_a_caller_calls_by_its_rights() {
     let operator = empty.account_of(Account::Operator).await;
     rowmq(&operator, "topic create mail");
     let caller = empty.account_of(Account::Keyed).await;
-    let mut conn = connect(&caller, SessionKind::Plain).await.expect("a session");
+    let mut conn = connected(&caller).await;
     let calls = "CALL queue_enqueue('mail', 'a', NULL, NULL, NULL, NULL, NULL); \
          START TRANSACTION; \
          CALL queue_enqueue_unique('mail', 'b', 'k', NULL, NULL, NULL, NULL, NULL, NULL, NULL, \
@@ -325,7 +325,7 @@ async fn an_account_cannot_go_beyond_its_file() {
         ),
     ];
     for (url, statements) in cases {
-        let mut conn = connect(url, SessionKind::Plain).await.expect("a session");
+        let mut conn = connected(url).await;
         let all = statements.into_iter().chain([
             elsewhere.as_str(),
             "CREATE TABLE queue_more (id INT)",
@@ -338,8 +338,7 @@ async fn an_account_cannot_go_beyond_its_file() {
 }
 
 async fn visibility(url: &ServerUrl) -> (Session, Visibility) {
-    let deadline = Duration::from_secs(30);
-    let mut session = Session::open(url, SessionKind::Plain, deadline).await.expect("a session");
+    let mut session = session_at(url, PATIENCE).await;
     let look = async |conn: &mut _| process_list::visibility(conn).await;
     let visibility = session.call("look around", look).await.expect("visibility");
     (session, visibility)

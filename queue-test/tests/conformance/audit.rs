@@ -10,9 +10,8 @@ use rowmq_core::store::dead::{DeadFilter, errors};
 use rowmq_core::store::{audit, topic};
 use rowmq_core::topic::{change_access, change_settings};
 use rowmq_core::{Error, TopicName, dead, ready};
-use rowmq_test::until;
+use rowmq_test::{PATIENCE, session_at, until};
 
-use crate::dead::session;
 use crate::scene::{Scene, all, claim_n, settle};
 
 fn change(action: Action) -> Change {
@@ -201,11 +200,11 @@ async fn of_two_changes_at_once_each_holds_and_tells_what_it_has_changed() {
     somebody.batch_execute(lock).await.unwrap();
     let by = |action| Change { detail: None, ..change(action) };
     let settings = async |wanted: fn(TopicSettings) -> TopicSettings| {
-        let (mut session, by) = (session(url).await, by(Action::SetTopic));
+        let (mut session, by) = (session_at(url, PATIENCE).await, by(Action::SetTopic));
         patiently(async || change_settings(&mut session, name, &by, wanted).await).await;
     };
     let access = async |wanted: fn(Access) -> Access| {
-        let (mut session, by) = (session(url).await, by(Action::SetAccess));
+        let (mut session, by) = (session_at(url, PATIENCE).await, by(Action::SetAccess));
         patiently(async || change_access(&mut session, name, &by, wanted).await).await;
     };
     let release = async {

@@ -3,7 +3,7 @@
 
 use std::num::NonZeroU64;
 
-use rowmq_core::connection::{SessionKind, connect, transaction};
+use rowmq_core::connection::transaction;
 use rowmq_core::model::{Backlog, RowId, TopicSettings, WhenFull};
 use rowmq_core::store::backlog;
 use rowmq_core::store::topic;
@@ -107,7 +107,7 @@ async fn what_was_measured_long_ago_closes_no_topic() {
 #[tokio::test]
 async fn a_topic_that_somebody_has_locked_is_not_waited_for() {
     let mut scene = Scene::with(&limited()).await;
-    let mut other = connect(scene.db.url(), SessionKind::Plain).await.unwrap();
+    let mut other = scene.db.connect().await;
     scene.sql("SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE; BEGIN").await;
     text(&mut scene.conn, "SELECT body_limit FROM queue_topic WHERE name = 't'").await;
     let topic = scene.topic.clone();

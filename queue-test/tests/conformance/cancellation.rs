@@ -4,18 +4,13 @@ use std::time::Duration;
 
 use diesel_async::SimpleAsyncConnection;
 use rowmq_core::cancellation::{Attempt, Cancellation, Claims, Was};
-use rowmq_core::connection::Session;
 use rowmq_core::model::found::StateWord;
 use rowmq_core::model::{Limits, Sampling, Settlement, TopicSettings};
 use rowmq_core::worker::SettleOutcome;
 use rowmq_core::{NewMessage, Priority, Unique, enqueue_to, store};
 
 use crate::rescue::crash_and_rescue;
-use crate::scene::{Scene, all, claim_n, session_at, settle};
-
-pub(crate) async fn session(scene: &Scene) -> Session {
-    session_at(scene.db.url(), Duration::from_secs(30)).await
-}
+use crate::scene::{Scene, all, claim_n, settle};
 
 /// Creates a scene with a message that holds a unique key until it is done.
 async fn with_a_key() -> (Scene, NewMessage) {
@@ -42,7 +37,7 @@ async fn a_ready_message_is_cancelled_with_the_key_it_holds() {
         enqueue_to(&mut scene.conn, &scene.topic, std::slice::from_ref(&held)).await.unwrap();
         scene.sql("COMMIT").await;
         assert_eq!(scene.number("SELECT COUNT(*) FROM queue_unique").await, 1);
-        let mut session = session(&scene).await;
+        let mut session = scene.db.session().await;
         let mut cancellation = Cancellation::new(&scene.topic, held.msg_id);
         let answer = cancellation.attempt(&mut session, Claims::Ask).await.unwrap();
         assert_eq!(answer, Attempt::Cancelled(Was::Ready));
@@ -61,7 +56,7 @@ async fn what_waits_is_cancelled_and_what_was_never_there_is_unknown() {
     let mut scene = Scene::new().await;
     let later = NewMessage::new("later").with_delay(Duration::from_secs(600));
     enqueue_to(&mut scene.conn, &scene.topic, std::slice::from_ref(&later)).await.unwrap();
-    let mut session = session(&scene).await;
+    let mut session = scene.db.session().await;
     let mut cancellation = Cancellation::new(&scene.topic, later.msg_id);
     let answer = cancellation.attempt(&mut session, Claims::Ask).await.unwrap();
     assert_eq!(answer, Attempt::Cancelled(Was::Waiting));
@@ -82,7 +77,7 @@ async fn a_claim_that_is_taken_away_is_fenced_and_frees_its_slot() {
     let (worker, other) = (scene.worker().await, scene.worker().await);
     let held = claim_n(&worker, scene.topic.id, 3).await;
     assert!(other.claim(scene.topic.id, 1).await.unwrap().deliveries.is_empty(), "none is free");
-    let mut session = session(&scene).await;
+    let mut session = scene.db.session().await;
     let mut cancellation = Cancellation::new(&scene.topic, held[1].msg_id);
     let answer = cancellation.attempt(&mut session, Claims::Ask).await.unwrap();
     assert_eq!(answer, Attempt::Asked(worker.id()));
@@ -111,7 +106,7 @@ async fn a_crash_is_not_lone_when_the_other_message_was_taken_away_before() {
     let cancelled = claim_n(&two, scene.topic.id, 1).await.remove(0);
     claim_n(&two, scene.topic.id, 1).await;
     claim_n(&one, scene.topic.id, 1).await;
-    let mut session = session(&scene).await;
+    let mut session = scene.db.session().await;
     let topic = scene.topic.clone();
     let mut patient = Cancellation::new(&topic, cancelled.msg_id);
     let answer = patient.attempt(&mut session, Claims::Ask).await.unwrap();
@@ -139,7 +134,7 @@ async fn the_patient_one_of_two_hears_that_the_other_has_taken_the_message_away(
     scene.enqueue(1).await;
     let worker = scene.worker().await;
     let held = claim_n(&worker, scene.topic.id, 1).await.remove(0);
-    let mut session = session(&scene).await;
+    let mut session = scene.db.session().await;
     let mut patient = Cancellation::new(&scene.topic, held.msg_id);
     let answer = patient.attempt(&mut session, Claims::Ask).await.unwrap();
     assert_eq!(answer, Attempt::Asked(worker.id()));
@@ -159,7 +154,7 @@ async fn whoever_claims_next_hears_of_the_request_too() {
     scene.enqueue(1).await;
     let (worker, other) = (scene.worker().await, scene.worker().await);
     let held = claim_n(&worker, scene.topic.id, 1).await;
-    let mut session = session(&scene).await;
+    let mut session = scene.db.session().await;
     let mut cancellation = Cancellation::new(&scene.topic, held[0].msg_id);
     let answer = cancellation.attempt(&mut session, Claims::Ask).await.unwrap();
     assert_eq!(answer, Attempt::Asked(worker.id()));
@@ -220,7 +215,7 @@ async fn a_suspect_is_cancelled_ready_and_claimed() {
     let mut scene = Scene::new().await;
     let messages = scene.enqueue(2).await;
     scene.sql("UPDATE queue_message SET priority = priority + 100 WHERE topic_id > 0").await;
-    let mut session = session(&scene).await;
+    let mut session = scene.db.session().await;
     let worker = scene.worker().await;
     let held = worker.claim_suspect(scene.topic.id).await.unwrap().deliveries;
     assert_eq!(held[0].msg_id, messages[0].msg_id);
@@ -245,7 +240,7 @@ async fn a_later_message_with_the_id_is_the_one_that_is_cancelled() {
             Scene::with(&TopicSettings { searchable, ..TopicSettings::default() }).await;
         let other = scene.db.topic("u").await;
         let message = scene.enqueue(1).await.remove(0);
-        let mut session = session(&scene).await;
+        let mut session = scene.db.session().await;
         let mut cancellation = Cancellation::new(&scene.topic, message.msg_id);
         let answer = cancellation.attempt(&mut session, Claims::Ask).await.unwrap();
         assert_eq!(answer, Attempt::Cancelled(Was::Ready));
@@ -279,7 +274,7 @@ async fn a_message_whose_key_is_locked_is_tried_again() {
     let mut sender = scene.db.connect().await;
     let lock = "BEGIN; SELECT * FROM queue_unique FOR UPDATE";
     sender.batch_execute(lock).await.unwrap();
-    let mut session = session(&scene).await;
+    let mut session = scene.db.session().await;
     let topic = scene.topic.clone();
     let mut cancellation = Cancellation::new(&topic, held.msg_id);
     let answer = cancellation.attempt(&mut session, Claims::Ask).await.unwrap();
@@ -297,7 +292,7 @@ async fn a_claim_whose_key_is_locked_is_left_alone() {
     let got = claim_n(&worker, scene.topic.id, 1).await;
     let mut sender = scene.db.connect().await;
     sender.batch_execute("BEGIN; SELECT * FROM queue_unique FOR UPDATE").await.unwrap();
-    let mut session = session(&scene).await;
+    let mut session = scene.db.session().await;
     let topic = scene.topic.clone();
     let mut cancellation = Cancellation::new(&topic, held.msg_id);
     let answer = cancellation.attempt(&mut session, Claims::TakeAway).await.unwrap();
@@ -315,7 +310,7 @@ async fn a_request_that_is_not_made_again_ends_by_itself() {
     scene.enqueue(1).await;
     let worker = scene.worker().await;
     let held = claim_n(&worker, scene.topic.id, 1).await;
-    let mut session = session(&scene).await;
+    let mut session = scene.db.session().await;
     let mut cancellation = Cancellation::new(&scene.topic, held[0].msg_id);
     cancellation.attempt(&mut session, Claims::Ask).await.unwrap();
     let row = held[0].row;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use diesel_async::SimpleAsyncConnection;
 use futures_util::future::join_all;
-use rowmq_core::connection::{ServerUrl, Session, transaction};
+use rowmq_core::connection::{Session, transaction};
 use rowmq_core::dead;
 use rowmq_core::model::{Access, DeadCause, RowId, Settlement};
 use rowmq_core::store::dead::{self as stored, DeadFilter, DeadLetter};
@@ -14,9 +14,9 @@ use rowmq_core::store::row_set::RowSet;
 use rowmq_core::store::topic::{existing, set_access};
 use rowmq_core::{Delivery, Error};
 use rowmq_test::proxy::FaultProxy;
-use rowmq_test::until;
+use rowmq_test::{PATIENCE, session_at, until};
 
-use crate::scene::{Scene, all, bodies, claim_n, session_at, settle};
+use crate::scene::{Scene, all, bodies, claim_n, settle};
 
 /// More dead letters than one look reads.
 const MANY: usize = 1_300;
@@ -48,17 +48,13 @@ impl Scene {
     }
 
     pub(crate) async fn session(&self) -> Session {
-        session(self.db.url()).await
+        self.db.session().await
     }
 
     /// Returns how many messages are dead, and how many ready.
     async fn counts(&mut self) -> (i64, i64) {
         (self.number("SELECT COUNT(*) FROM queue_dead").await, self.hot().await.0)
     }
-}
-
-pub(crate) async fn session(url: &ServerUrl) -> Session {
-    session_at(url, Duration::from_secs(30)).await
 }
 
 fn errors(letters: &[DeadLetter]) -> Vec<&str> {
@@ -177,7 +173,7 @@ async fn a_redrive_that_is_cut_off_leaves_every_message_in_one_place() {
         let mut scene = Scene::new().await;
         scene.many_dead(MANY).await;
         let proxy = FaultProxy::start(scene.db.url()).await;
-        let mut session = session(&proxy.url(scene.db.url())).await;
+        let mut session = session_at(&proxy.url(scene.db.url()), PATIENCE).await;
         proxy.drop_reply_after(statement);
         let redriven =
             dead::redrive(&mut session, &scene.topic, &DeadFilter::default(), None, |_| {}).await;

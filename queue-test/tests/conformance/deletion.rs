@@ -11,17 +11,13 @@ use rowmq_core::topic::change_access;
 use rowmq_core::topic::deletion::{Closed, lost, restore};
 use rowmq_core::{AsyncMysqlConnection, Error, NewMessage, TopicName, enqueue};
 
-use crate::scene::{Scene, bodies, claim_n, session_at};
+use crate::scene::{Scene, bodies, claim_n};
 
 const ENQUEUE: &str = "CALL queue_enqueue('t', 'acknowledged', NULL, NULL, NULL, NULL, NULL)";
 
 fn change(scene: &Scene, action: Action) -> Change {
     let actor = Actor { name: "test".to_owned(), origin: "here".to_owned() };
     Change { actor, action, target: scene.topic.name.to_string(), detail: None }
-}
-
-async fn session(scene: &Scene) -> Session {
-    session_at(scene.db.url(), Duration::from_secs(60)).await
 }
 
 async fn close(scene: &Scene, session: &mut Session) -> Closed {
@@ -55,7 +51,7 @@ async fn open_transaction(scene: &Scene, way: usize) -> AsyncMysqlConnection {
 #[tokio::test]
 async fn a_topic_is_not_deleted_while_a_transaction_that_enqueued_is_open() {
     let mut scene = Scene::new().await;
-    let mut session = session(&scene).await;
+    let mut session = scene.db.session().await;
     for way in 0..3 {
         let mut open = open_transaction(&scene, way).await;
         let closed = close(&scene, &mut session).await;
@@ -81,7 +77,7 @@ async fn a_topic_is_not_deleted_while_a_transaction_that_enqueued_is_open() {
 #[tokio::test]
 async fn what_a_transaction_with_an_old_snapshot_enqueues_gets_a_topic_again() {
     let mut scene = Scene::new().await;
-    let mut session = session(&scene).await;
+    let mut session = scene.db.session().await;
     let mut old = scene.db.connect().await;
     run(&mut old, "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ").await;
     run(&mut old, "BEGIN; SELECT COUNT(*) INTO @n FROM queue_topic").await;
@@ -131,7 +127,7 @@ async fn dead_and_waiting_messages_without_a_topic_are_found_too() {
 #[tokio::test]
 async fn a_topic_of_dead_letters_is_not_deleted_while_one_is_on_its_way() {
     let mut scene = Scene::new().await;
-    let mut session = session(&scene).await;
+    let mut session = scene.db.session().await;
     let dead_letter_topic = Some(scene.topic.name.clone());
     let settings = TopicSettings { dead_letter_topic, ..TopicSettings::default() };
     let from = scene.db.topic_with("from", &settings).await;
@@ -163,7 +159,7 @@ async fn a_topic_of_dead_letters_is_not_deleted_while_one_is_on_its_way() {
 async fn a_topic_that_a_person_pauses_while_it_is_being_deleted_stays_paused() {
     let mut scene = Scene::new().await;
     scene.enqueue(1).await;
-    let mut session = session(&scene).await;
+    let mut session = scene.db.session().await;
     let closed = close(&scene, &mut session).await;
     let (name, by) = (scene.topic.name.clone(), change(&scene, Action::SetAccess));
     change_access(&mut session, &name, &by, |_| Access::Denied).await.unwrap();

@@ -9,10 +9,10 @@ use rowmq_core::store::inspect::{depth, peek};
 use rowmq_core::store::lane::{self, Fenced, LaneId, LaneKind};
 use rowmq_core::{AsyncMysqlConnection, Error, Fault, NewMessage, Result, Topic, store};
 use rowmq_test::proxy::FaultProxy;
-use rowmq_test::until;
+use rowmq_test::{connected, until};
 use uuid::Uuid;
 
-use crate::scene::{Scene, connected, number, wait_for_locks};
+use crate::scene::{Scene, number, wait_for_locks};
 
 /// Enqueues `n` messages in the lane, as its batch number `seq`.
 async fn send(

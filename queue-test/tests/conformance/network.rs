@@ -6,9 +6,9 @@ use rowmq_core::connection::{Session, SessionKind, transaction};
 use rowmq_core::store::doctor::connection_ids;
 use rowmq_core::{Error, Fault, NewMessage, enqueue};
 use rowmq_test::proxy::{FaultProxy, Side};
-use rowmq_test::{greeted, until};
+use rowmq_test::{connected, greeted, session_at, until};
 
-use crate::scene::{Scene, connected, session_at, threads};
+use crate::scene::{Scene, threads};
 
 /// Short: the test waits for it.
 const DEADLINE: Duration = Duration::from_secs(5);

@@ -26,11 +26,10 @@ use rowmq_core::{
     AsyncMysqlConnection, Moment, NewMessage, Topic, Unique, cancel, enqueue, enqueue_to,
     reschedule,
 };
+use rowmq_test::{connected, session_at};
 
 use crate::rescue::claims_of;
-use crate::scene::{
-    STRATEGIES, Scene, all, claim_n, claim_one_suspect, connected, retry, session_at, settle,
-};
+use crate::scene::{STRATEGIES, Scene, all, claim_n, claim_one_suspect, retry, settle};
 use crate::wire::{Recorder, Run};
 
 const ROWS: usize = 20_000;

@@ -7,9 +7,8 @@ use futures_util::future::join_all;
 use rowmq_core::connection::{Connection, Session};
 use rowmq_core::model::{RowId, Settlement, TopicSettings};
 use rowmq_core::{Error, NewMessage, Priority, Unique, enqueue_to, ready, store};
-use rowmq_test::PATIENCE;
 
-use crate::scene::{STRATEGIES, Scene, all, bodies, claim_n, numbers, session_at, settle};
+use crate::scene::{STRATEGIES, Scene, all, bodies, claim_n, numbers, settle};
 
 /// Enqueues in one transaction, as unique keys require.
 async fn enqueue_in_one(scene: &mut Scene, messages: &[NewMessage]) {
@@ -19,7 +18,7 @@ async fn enqueue_in_one(scene: &mut Scene, messages: &[NewMessage]) {
 }
 
 async fn session(scene: &Scene) -> Session {
-    let mut session = session_at(scene.db.url(), PATIENCE).await;
+    let mut session = scene.db.session().await;
     let patient = session.call("wait longer for locks", async |conn| {
         conn.batch("SET SESSION innodb_lock_wait_timeout = 60").await.unwrap();
         Ok(())

@@ -4,9 +4,9 @@
 use std::time::{Duration, Instant};
 
 use diesel::QueryableByName;
-use diesel::sql_types::{BigInt, Nullable, Text, Unsigned};
+use diesel::sql_types::{BigInt, Blob, Nullable, Text, Unsigned};
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
-use rowmq_core::connection::{ServerUrl, Session, SessionKind, connect};
+use rowmq_core::connection::ServerUrl;
 use rowmq_core::model::{OnDone, Settlement, TopicId, TopicSettings};
 use rowmq_core::worker::{ClaimStrategy, SettleOutcome, Settled, Worker, WorkerOptions};
 use rowmq_core::{AsyncMysqlConnection, Delivery, NewMessage, Topic, enqueue_all};
@@ -116,17 +116,6 @@ pub(crate) async fn worker_at(url: &ServerUrl) -> Worker {
     start_worker(worker_options(url)).await
 }
 
-/// Connects to the server of `url`, however long it takes to greet.
-pub(crate) async fn connected(url: &ServerUrl) -> AsyncMysqlConnection {
-    greeted(async || connect(url, SessionKind::Plain).await).await.unwrap()
-}
-
-/// Opens a session with this deadline for each call, however long the server takes to greet.
-pub(crate) async fn session_at(url: &ServerUrl, deadline: Duration) -> Session {
-    let open = async || Session::open(url, SessionKind::Plain, deadline).await;
-    greeted(open).await.unwrap()
-}
-
 /// A transaction that a session has open.
 #[derive(Debug)]
 pub(crate) struct Transaction {
@@ -171,11 +160,13 @@ pub(crate) async fn lasting_transactions_of(
 async fn transactions(conn: &mut AsyncMysqlConnection) -> Vec<Transaction> {
     #[derive(QueryableByName)]
     struct Row {
-        #[diesel(sql_type = Text, column_name = "Status")]
-        status: String,
+        #[diesel(sql_type = Blob, column_name = "Status")]
+        status: Vec<u8>,
     }
     let rows: Vec<Row> = diesel::sql_query("SHOW ENGINE INNODB STATUS").load(conn).await.unwrap();
-    let blocks = rows[0].status.split("---TRANSACTION ").skip(1);
+    // As bytes: the monitor cuts statements off in the middle of a character.
+    let status = String::from_utf8_lossy(&rows[0].status);
+    let blocks = status.split("---TRANSACTION ").skip(1);
     let open = blocks.filter(|block| block.lines().next().is_some_and(|l| l.contains("ACTIVE")));
     open.filter_map(|block| {
         let number_before = |word: &str| -> Option<u64> {

@@ -10,9 +10,9 @@ use rowmq_core::model::TopicId;
 use rowmq_core::store::doctor::connection_ids;
 use rowmq_core::{AsyncMysqlConnection, Error, Fault, NewMessage, enqueue, store};
 use rowmq_test::proxy::FaultProxy;
-use rowmq_test::{PATIENCE, greeted, until};
+use rowmq_test::{PATIENCE, connected, greeted, session_at, until};
 
-use crate::scene::{Scene, connected, failure, number, session_at, text, threads, wait_for_locks};
+use crate::scene::{Scene, failure, number, text, threads, wait_for_locks};
 
 /// Returns the server's side of a session, for statements outside the store.
 fn server(link: &mut Link) -> &mut AsyncMysqlConnection {
@@ -116,7 +116,7 @@ async fn row_locks_of_a_frozen_leased_session_are_freed_within_its_lease() {
 #[tokio::test]
 async fn a_session_whose_call_was_dropped_is_lost_and_never_answers_the_next_call() {
     let scene = Scene::new().await;
-    let mut session = session_at(scene.db.url(), PATIENCE).await;
+    let mut session = scene.db.session().await;
     let slow = session.call("sleep", async |conn| run(server(conn), "SELECT SLEEP(60)").await);
     tokio::select! {
         _ = slow => panic!("it slept too short"),
@@ -141,7 +141,7 @@ async fn a_session_whose_call_missed_its_deadline_is_lost() {
 #[tokio::test]
 async fn a_failed_statement_costs_a_session_nothing() {
     let scene = Scene::new().await;
-    let mut session = session_at(scene.db.url(), PATIENCE).await;
+    let mut session = scene.db.session().await;
     let id = session.call("ask", async |conn| own_id(server(conn)).await).await.unwrap();
     let failed =
         session.call("fail", async |conn| run(server(conn), "SELECT nonsense").await).await;
@@ -152,7 +152,7 @@ async fn a_failed_statement_costs_a_session_nothing() {
 #[tokio::test]
 async fn a_killed_session_is_lost_at_its_next_call() {
     let mut scene = Scene::new().await;
-    let mut session = session_at(scene.db.url(), PATIENCE).await;
+    let mut session = scene.db.session().await;
     let id = session.call("ask", async |conn| own_id(server(conn)).await).await.unwrap();
     scene.sql(&format!("KILL {id}")).await;
     let next = session.call("ask", async |conn| own_id(server(conn)).await).await.unwrap_err();

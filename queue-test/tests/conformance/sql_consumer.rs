@@ -185,6 +185,31 @@ async fn messages_come_in_order_of_priority_and_insertion_and_to_one_session_eac
     assert_eq!(scene.number(workers).await, 3);
 }
 
+/// Rescue reads a claim from its first row to its last.
+#[tokio::test]
+async fn a_claim_has_no_row_that_is_far_from_its_first_one() {
+    let mut scene = Scene::new().await;
+    scene.enqueue(3).await;
+    scene.sql("UPDATE queue_message SET id = id + 100000 ORDER BY id DESC LIMIT 1").await;
+    let mut first = consumer(&scene).await;
+    assert_eq!(bodies(&first.claim(100).await), ["0", "1"]);
+    // The near ones are another session's: the far one is found behind them.
+    first.run("CALL queue_leave()").await;
+    scene.sql("BEGIN").await;
+    scene.sql("UPDATE queue_message SET failures = 0 ORDER BY id LIMIT 2").await;
+    assert_eq!(bodies(&consumer(&scene).await.claim(100).await), ["2"]);
+}
+
+/// MariaDB cuts off there what it aggregates.
+#[tokio::test]
+async fn a_session_may_bound_how_long_its_groups_become() {
+    let mut scene = Scene::new().await;
+    scene.enqueue(1000).await;
+    let mut consumer = consumer(&scene).await;
+    consumer.run("SET SESSION group_concat_max_len = 4").await;
+    assert_eq!(consumer.claim(1000).await.len(), 1000);
+}
+
 #[tokio::test]
 async fn what_a_claim_has_passed_is_found_when_it_is_ready() {
     let mut scene = Scene::new().await;

@@ -8,7 +8,6 @@ use rowmq_core::store::inspect::{self, MessageTable};
 use rowmq_core::{NewMessage, enqueue};
 use rowmq_test::until;
 
-use crate::cancellation::session;
 use crate::scene::Scene;
 use crate::sql_consumer::{SqlConsumer, bodies};
 use crate::sql_faults::settle;
@@ -75,7 +74,8 @@ async fn with_a_suspect() -> (Scene, SqlConsumer, String, NewMessage) {
 
 async fn take_away(scene: &Scene, message: &NewMessage) {
     let mut cancellation = Cancellation::new(&scene.topic, message.msg_id);
-    let answer = cancellation.attempt(&mut session(scene).await, Claims::TakeAway).await.unwrap();
+    let answer =
+        cancellation.attempt(&mut scene.db.session().await, Claims::TakeAway).await.unwrap();
     assert_eq!(answer, Attempt::Cancelled(Was::Fenced));
 }
 

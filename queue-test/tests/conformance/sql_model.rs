@@ -18,7 +18,6 @@ use rowmq_core::worker::Worker;
 use rowmq_core::{MsgId, NewMessage, Topic, enqueue};
 use rowmq_test::until;
 
-use crate::cancellation::session;
 use crate::scene::{Scene, all, bodies, settle};
 use crate::sql_consumer::SqlConsumer;
 
@@ -79,7 +78,7 @@ impl Play {
             consumer.run("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ").await;
             sessions.push((consumer, Vec::new()));
         }
-        let (worker, admin) = (scene.worker().await, session(&scene).await);
+        let (worker, admin) = (scene.worker().await, scene.db.session().await);
         Self {
             scene,
             topics,

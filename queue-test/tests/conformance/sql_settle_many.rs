@@ -88,24 +88,33 @@ async fn where_one_of_them_is_not_held_none_is_settled() {
 #[tokio::test]
 async fn what_is_no_list_of_deliveries_is_refused() {
     let mut scene = Scene::new().await;
-    let (mut consumer, held) = holder(&mut scene, 3).await;
-    let list = deliveries(&held);
-    for wrong in [
-        String::new(),
-        ",".to_owned(),
-        format!("{list},"),
-        format!(",{list}"),
-        format!("{list},,{list}"),
-        list.replace(',', ", "),
-        list.replace(',', ";"),
-        format!("{list}{}", ",1.2.3".repeat(998)),
-        format!("{list},{}", "1".repeat(100_000)),
-        format!("{list}\n"),
-        format!("0{list}"),
-    ] {
-        assert_eq!(consumer.refused(&call(&wrong, "ack")).await, 31022, "{wrong:.40}");
+    let (mut consumer, held) = holder(&mut scene, 4).await;
+    let (claim, _) = held[3].delivery.rsplit_once('.').unwrap();
+    // A list of one claim is read in another way than one of several.
+    for list in [deliveries(&held), deliveries(&held[2..])] {
+        for wrong in [
+            String::new(),
+            ",".to_owned(),
+            format!("{list},"),
+            format!(",{list}"),
+            format!("{list},,{list}"),
+            list.replace(',', ", "),
+            list.replace(',', ";"),
+            format!("{list}{}", ",1.2.3".repeat(999)),
+            format!("{list}{}", format!(",{claim}.7").repeat(999)),
+            format!("{list},{}", "1".repeat(100_000)),
+            format!("{list}\n"),
+            format!("0{list}"),
+            format!("{list},7"),
+            format!("{list},{claim}.0"),
+            format!("{list},{claim}.07"),
+            format!("{list},{claim}.7e1"),
+            format!("{list},{claim}.{}", "9".repeat(20)),
+        ] {
+            assert_eq!(consumer.refused(&call(&wrong, "ack")).await, 31022, "{wrong:.80}");
+        }
     }
-    assert_eq!(scene.hot().await, (3, 3, 2));
+    assert_eq!(scene.hot().await, (4, 4, 2));
 }
 
 #[tokio::test]

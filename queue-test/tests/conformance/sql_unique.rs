@@ -8,10 +8,11 @@ use mysql_async::{Conn, Value};
 use rowmq_core::dead;
 use rowmq_core::model::{DeadCause, Settlement, TopicSettings};
 use rowmq_core::store::dead::DeadFilter;
+use rowmq_test::session_at;
 use uuid::Uuid;
 
 use crate::moves::promote;
-use crate::scene::{Scene, all, bodies, claim_n, session_at, settle};
+use crate::scene::{Scene, all, bodies, claim_n, settle};
 use crate::sql_contract::{client, refusal};
 
 const HOUR: Duration = Duration::from_secs(3600);

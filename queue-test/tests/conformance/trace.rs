@@ -14,12 +14,12 @@ use rowmq_core::store::{topic, trace};
 use rowmq_core::trace::tell;
 use rowmq_core::worker::{Effects, Ending, Perform, SettleOutcome, Settled};
 use rowmq_core::{AsyncMysqlConnection, Error, MsgId, NewMessage, Unique, enqueue, enqueue_all};
-use rowmq_test::until;
+use rowmq_test::{connected, until};
 use tokio_util::sync::CancellationToken;
 
 use crate::moves::promote;
 use crate::rescue::{crash, take};
-use crate::scene::{STRATEGIES, Scene, all, claim_n, connected, retry, settle};
+use crate::scene::{STRATEGIES, Scene, all, claim_n, retry, settle};
 use crate::wire::Recorder;
 
 pub(crate) fn traced() -> TopicSettings {

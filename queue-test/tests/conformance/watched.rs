@@ -8,8 +8,9 @@ use rowmq_core::store::backlog::{self, Span};
 use rowmq_core::store::server::{history_length, table_sizes};
 use rowmq_core::topic::{LogWeight, Weight, weigh};
 use rowmq_core::{NewMessage, Priority, enqueue, enqueue_all};
+use rowmq_test::connected;
 
-use crate::scene::{Scene, connected};
+use crate::scene::Scene;
 use crate::streams::Stream;
 
 #[tokio::test]

@@ -19,11 +19,12 @@ use rowmq_core::stream::broadcast::{forget_member, reset_members};
 use rowmq_core::stream::group::{group_settings, leave, replay, reset_group};
 use rowmq_core::worker::{Settled, Worker};
 use rowmq_core::{Delivery, NewMessage, Topic, enqueue_all};
+use rowmq_test::connected;
 
 use super::broadcast::{member, name, read_n};
 use super::{Stream, claim_n};
 use crate::plans::{Keys, wrong_plans};
-use crate::scene::{all, connected, retry, worker_at};
+use crate::scene::{all, retry, worker_at};
 use crate::wire::Recorder;
 
 /// Messages of the log, ranges, members and workers that exist before.

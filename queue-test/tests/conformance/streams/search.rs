@@ -18,7 +18,7 @@ impl Stream {
     }
 
     async fn find_from(&self, filter: Filter, after: Option<PageToken>, limit: usize) -> Answer {
-        let mut session = crate::dead::session(self.db.url()).await;
+        let mut session = self.db.session().await;
         let query = Query { filter, after, limit, bodies: Bodies::Read };
         find(&mut session, &self.topic, &query).await.unwrap()
     }

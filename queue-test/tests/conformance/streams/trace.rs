@@ -170,7 +170,7 @@ async fn the_story_says_where_it_lies_and_what_each_group_has_made_of_it() {
     let given_back = stream.worker().await;
     claim_n(&given_back, &waits, 1).await;
     given_back.stop().await.unwrap();
-    let mut session = crate::dead::session(stream.db.url()).await;
+    let mut session = stream.db.session().await;
     let message = tell(&mut session, None, id).await.unwrap();
     assert_eq!(message.topic.as_ref(), Some(&stream.topic.name));
     assert_eq!(message.position(), got[0].position);

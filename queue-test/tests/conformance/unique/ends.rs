@@ -6,10 +6,11 @@ use rowmq_core::store::dead::DeadFilter;
 use rowmq_core::store::{self, settle, unique};
 use rowmq_core::worker::{SettleOutcome, Settled, Worker};
 use rowmq_core::{Delivery, Enqueued, NewMessage, Unique, cancel, dead};
+use rowmq_test::session_at;
 
 use super::{HOUR, KEYS, WAITING, until_done};
 use crate::rescue::claims_of;
-use crate::scene::{Scene, all, claim_n, number, retry, session_at, settle};
+use crate::scene::{Scene, all, claim_n, number, retry, settle};
 
 /// Creates a claimed message with the key `k`, and another with the key `other` that stays.
 async fn claimed(scene: &mut Scene) -> (Worker, Vec<Delivery>) {
