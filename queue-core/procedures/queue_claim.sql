@@ -40,6 +40,9 @@ BEGIN
   DECLARE the_at_id    BIGINT UNSIGNED;
   DECLARE the_start    BOOLEAN;
   DECLARE the_mark     BOOLEAN DEFAULT FALSE;
+  DECLARE the_ids      MEDIUMTEXT CHARACTER SET utf8mb4;
+  DECLARE the_left     TEXT CHARACTER SET latin1;
+  DECLARE the_any_over BOOLEAN;
   DECLARE the_turn     BOOLEAN;
   DECLARE the_end      BOOLEAN;
   DECLARE the_row      BIGINT UNSIGNED;
@@ -49,15 +52,15 @@ BEGIN
   DECLARE the_overs    TEXT CHARACTER SET latin1 DEFAULT '';
   DECLARE the_over     VARCHAR(64) CHARACTER SET latin1;
   DECLARE the_unsaid   VARCHAR(64) CHARACTER SET latin1 DEFAULT '';
-  DECLARE the_ready CURSOR FOR
-    SELECT m.id, m.msg_id, m.unique_key,
-        CASE WHEN m.expires_at <= UTC_TIMESTAMP(6) THEN 'discard'
-          WHEN the_window IS NOT NULL AND m.biz_id IS NOT NULL AND EXISTS (
-            SELECT 1 FROM queue_ledger l WHERE l.topic_id = m.topic_id AND l.group_id = 0 AND l.biz_id = m.biz_id
-              AND l.keep_until >= UTC_TIMESTAMP(6)) THEN 'repeated' END
-      FROM queue_message m FORCE INDEX (PRIMARY)
-      WHERE m.topic_id = the_topic AND m.priority = the_priority AND m.id >= the_from AND m.worker_id = 0
-      ORDER BY m.topic_id, m.priority, m.id LIMIT the_limit FOR UPDATE SKIP LOCKED;
+  -- Those of the_ids that no handler is to see: expired, or their biz id was handled before.
+  DECLARE the_over_ones CURSOR FOR
+    SELECT m.id, m.msg_id, m.unique_key, IF(m.expires_at <= UTC_TIMESTAMP(6), 'discard', 'repeated')
+      FROM JSON_TABLE(the_ids, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) k
+      STRAIGHT_JOIN queue_message m FORCE INDEX (PRIMARY) ON m.topic_id = the_topic AND m.priority = the_priority AND m.id = k.id
+      WHERE m.expires_at <= UTC_TIMESTAMP(6)
+        OR (the_window IS NOT NULL AND m.biz_id IS NOT NULL AND EXISTS (
+          SELECT 1 FROM queue_ledger l WHERE l.topic_id = m.topic_id AND l.group_id = 0 AND l.biz_id = m.biz_id
+            AND l.keep_until >= UTC_TIMESTAMP(6)));
   DECLARE CONTINUE HANDLER FOR NOT FOUND SET the_end = TRUE;
 
   CALL queue_refuse_clock();
@@ -89,6 +92,10 @@ BEGIN
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: lease must be 3 to 86400 seconds, or NULL for 60', MYSQL_ERRNO = 31018;
   END IF;
 
+  -- Where MariaDB cuts off what JSON_ARRAYAGG returns.
+  /*M! IF @@group_concat_max_len < 65536 THEN
+    SET SESSION group_concat_max_len = 65536;
+  END IF; */
   CALL queue_own_worker(the_worker, the_lease, the_instance);
   IF the_worker IS NULL OR in_lease * 1000 <> the_lease THEN
     SET @queue_lease = COALESCE(in_lease, IF(@queue_lease BETWEEN 3 AND 86400, @queue_lease, NULL), 60);
@@ -202,71 +209,70 @@ BEGIN
       SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
       START TRANSACTION;
       SAVEPOINT queue_own;
-      SET the_low = NULL, the_count = 0, the_overs = '', the_end = FALSE;
-      -- Where the next round goes on, if this one hands out nothing: behind what it has seen, or, where
-      -- all of it is another's just now, at the next priority.
-      IF the_priority <= 9 THEN
-        SET the_at = the_priority + 1, the_at_id = 0;
-      END IF;
+      SET the_ids = NULL, the_low = NULL, the_count = 0, the_any_over = FALSE, the_overs = '', the_left = '', the_end = FALSE;
       -- The worker's row first: from here to the commit its death cannot be decided. beat_no is the
       -- claim's number, so none is used twice.
       UPDATE queue_worker SET beat_no = beat_no + 1, beat_at = UTC_TIMESTAMP(6) WHERE id = the_worker AND state = 'alive';
-      -- Declared dead meanwhile, or killed just now: the next call finds out.
+      -- Declared dead since, or killed just now: the next call finds out.
       CALL queue_refuse_killed(ROW_COUNT());
       SELECT beat_no INTO the_claim FROM queue_worker WHERE id = the_worker;
       SET @queue_unsaid = REPLACE(COALESCE(CONVERT(@queue_unsaid USING latin1), ''), the_unsaid, '');
       SET the_unsaid = CONCAT('<', the_topic, ':', the_worker, '.', the_claim, '>');
       SET @queue_unsaid = CONCAT(@queue_unsaid, the_unsaid);
-      OPEN the_ready;
-      the_rows: WHILE NOT the_end DO
-        FETCH the_ready INTO the_row, the_id, the_key, the_fate;
-        -- Rescue reads a claim's whole key range: no row far from the first one.
-        IF the_end OR the_row - COALESCE(the_low, the_row) > the_limit * 10 + 1000 THEN
-          LEAVE the_rows;
-        END IF;
-        IF the_priority <= 9 THEN
-          SET the_at = the_priority, the_at_id = the_row + 1;
-        END IF;
-        IF the_fate IS NOT NULL AND the_key IS NOT NULL THEN
-          -- Over, but its key is another transaction's just now: left for later.
-          SET the_over = NULL;
-          SELECT 'held' INTO the_over FROM queue_unique WHERE topic_id = the_topic AND unique_key = the_key AND msg_id = the_id;
-          IF the_over IS NOT NULL THEN
-            SET the_over = NULL;
-            SELECT 'held' INTO the_over FROM queue_unique WHERE topic_id = the_topic AND unique_key = the_key AND msg_id = the_id FOR UPDATE SKIP LOCKED;
-            IF the_over IS NULL THEN
-              SET the_end = FALSE;
-              ITERATE the_rows;
-            END IF;
-          END IF;
-          SET the_end = FALSE;
-        END IF;
-        IF the_low IS NULL THEN
-          -- Before any row bears it, and as wide as it may become: whatever a KILL leaves behind is
-          -- within a claim that rescue finds.
-          SET the_low = the_row;
-          INSERT INTO queue_claim (worker_id, claim_no, topic_id, priority, lo, hi, n, conn_id, claimed_at)
-            VALUES (the_worker, the_claim, the_topic, the_priority, the_low, the_low + the_limit * 10 + 1000, the_limit, CONNECTION_ID(), UTC_TIMESTAMP(6));
-        END IF;
-        UPDATE queue_message FORCE INDEX (PRIMARY)
-          SET conn_id = CONNECTION_ID(), worker_id = the_worker, claim_no = the_claim, delivery_no = delivery_no + 1
-          WHERE topic_id = the_topic AND priority = the_priority AND id = the_row AND worker_id = 0;
-        IF ROW_COUNT() = 1 THEN
-          SET the_high = the_row, the_count = the_count + 1;
-          IF the_fate IS NOT NULL THEN
-            SET the_overs = CONCAT(the_overs, the_row, '=', the_fate, ' ');
-          END IF;
-        END IF;
-      END WHILE;
-      CLOSE the_ready;
-      SET the_live = the_count;
-      IF the_low IS NOT NULL AND the_count = 0 THEN
-        DELETE FROM queue_claim WHERE worker_id = the_worker AND claim_no = the_claim;
-        CALL queue_refuse_killed(ROW_COUNT());
-        SET the_low = NULL;
+      -- Rescue reads a claim's whole key range: no row far from the first one.
+      SET the_high = IF(the_limit = 1, 18446744073709551614, the_from + the_limit * 10 + 1000);
+      IF the_priority <= 9 THEN
+        -- Where the next round goes on, if this one hands out nothing.
+        SET the_at = the_priority, the_at_id = the_high + 1;
       END IF;
-      IF the_count > 0 THEN
-        UPDATE queue_claim SET hi = the_high, n = the_count WHERE worker_id = the_worker AND claim_no = the_claim;
+      SELECT JSON_ARRAYAGG(r.id), MIN(r.id), MAX(r.id), COUNT(*), MAX(r.is_over) INTO the_ids, the_low, the_high, the_count, the_any_over
+        FROM (SELECT m.id, COALESCE(m.expires_at <= UTC_TIMESTAMP(6), FALSE)
+              OR (the_window IS NOT NULL AND m.biz_id IS NOT NULL AND EXISTS (
+                SELECT 1 FROM queue_ledger l WHERE l.topic_id = m.topic_id AND l.group_id = 0 AND l.biz_id = m.biz_id
+                  AND l.keep_until >= UTC_TIMESTAMP(6))) AS is_over
+          FROM queue_message m FORCE INDEX (PRIMARY)
+          WHERE m.topic_id = the_topic AND m.priority = the_priority AND m.id BETWEEN the_from AND the_high AND m.worker_id = 0
+          ORDER BY m.topic_id, m.priority, m.id LIMIT the_limit FOR UPDATE SKIP LOCKED) r;
+      IF the_count > 0 AND the_priority <= 9 THEN
+        SET the_at_id = the_high + 1;
+      END IF;
+      IF the_any_over THEN
+        OPEN the_over_ones;
+        the_rows: LOOP
+          FETCH the_over_ones INTO the_row, the_id, the_key, the_fate;
+          IF the_end THEN
+            LEAVE the_rows;
+          END IF;
+          IF the_key IS NOT NULL THEN
+            -- If another transaction has the unique key, the message is left for later.
+            SET the_over = NULL;
+            SELECT 'held' INTO the_over FROM queue_unique WHERE topic_id = the_topic AND unique_key = the_key AND msg_id = the_id;
+            IF the_over IS NOT NULL THEN
+              SET the_over = NULL;
+              SELECT 'held' INTO the_over FROM queue_unique WHERE topic_id = the_topic AND unique_key = the_key AND msg_id = the_id FOR UPDATE SKIP LOCKED;
+              IF the_over IS NULL THEN
+                SET the_left = CONCAT_WS(',', NULLIF(the_left, ''), the_row), the_count = the_count - 1, the_end = FALSE;
+                ITERATE the_rows;
+              END IF;
+            END IF;
+            SET the_end = FALSE;
+          END IF;
+          SET the_overs = CONCAT(the_overs, the_row, '=', the_fate, ' ');
+        END LOOP;
+        CLOSE the_over_ones;
+      END IF;
+      SET the_live = the_count;
+      IF the_count = 0 THEN
+        SET the_low = NULL;
+      ELSE
+        -- Before any row bears it: whatever a KILL leaves behind is within a claim that rescue finds.
+        INSERT INTO queue_claim (worker_id, claim_no, topic_id, priority, lo, hi, n, conn_id, claimed_at)
+          VALUES (the_worker, the_claim, the_topic, the_priority, the_low, the_high, the_count, CONNECTION_ID(), UTC_TIMESTAMP(6));
+        UPDATE JSON_TABLE(the_ids, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) k
+          STRAIGHT_JOIN queue_message m FORCE INDEX (PRIMARY) ON m.topic_id = the_topic AND m.priority = the_priority AND m.id = k.id
+          SET m.conn_id = CONNECTION_ID(), m.worker_id = the_worker, m.claim_no = the_claim, m.delivery_no = m.delivery_no + 1
+          WHERE m.worker_id = 0 AND FIND_IN_SET(k.id, the_left) = 0;
+        CALL queue_refuse_killed(ROW_COUNT() = the_count);
         IF the_trace > 0 THEN
           INSERT INTO queue_trace (topic_id, msg_id, event, at, delivery_no, worker_id, conn_id, client)
             SELECT topic_id, msg_id, 'claimed', UTC_TIMESTAMP(6), delivery_no, worker_id, CONNECTION_ID(), LEFT(USER(), 255)
@@ -274,7 +280,6 @@ BEGIN
               AND id BETWEEN the_low AND the_high AND worker_id = the_worker AND claim_no = the_claim
               AND CRC32(msg_id) MOD 1000000 < the_trace;
         END IF;
-        -- What nobody is to handle: it has expired, or its biz id was handled before.
         WHILE the_overs <> '' DO
           SET the_over = SUBSTRING_INDEX(the_overs, ' ', 1), the_overs = SUBSTR(the_overs, LENGTH(the_over) + 2), the_live = the_live - 1;
           CALL queue_settle_row(the_worker, the_claim, SUBSTRING_INDEX(the_over, '=', 1), SUBSTRING_INDEX(the_over, '=', -1),

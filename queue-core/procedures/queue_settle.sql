@@ -45,32 +45,52 @@ BEGIN
      OR (in_delay IS NOT NULL AND in_verdict NOT IN ('retry', 'snooze')) THEN
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: delay is 0 to 315360000 seconds, for snooze and, in place of the retry policy, for retry; else NULL', MYSQL_ERRNO = 31021;
   END IF;
-  REPEAT
-    SET the_count = the_count + 1, the_token = LEFT(SUBSTRING_INDEX(the_rest, ',', 1), 64);
-    -- As queue_claim writes it, and not otherwise: it is compared as text, too.
-    IF the_count > 1000 OR LENGTH(in_deliveries) > 64000 OR LOCATE(CHAR(10), the_token) > 0
-       OR COALESCE(the_token NOT REGEXP '^[1-9][0-9]{0,18}[.][1-9][0-9]{0,18}[.][1-9][0-9]{0,18}$', TRUE) THEN
-      SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: that is no delivery; pass the column delivery of queue_claim as it came, or up to 1000 with commas between', MYSQL_ERRNO = 31022;
+  SET the_claim = SUBSTRING_INDEX(LEFT(the_list, 64), '.', 2);
+  IF LOCATE(',', the_list) > 0 AND LENGTH(in_deliveries) <= 64000 AND the_others = '' AND LOCATE(CHAR(10), the_claim) = 0
+     AND the_claim REGEXP '^[1-9][0-9]{0,18}[.][1-9][0-9]{0,18}$' THEN
+    -- Deliveries of one claim, as most lists have them, are read as a set.
+    SET the_rows = SUBSTR(REPLACE(CONCAT(',', the_list), CONCAT(',', the_claim, '.'), ','), 2);
+    SET the_count = LENGTH(the_rows) - LENGTH(REPLACE(the_rows, ',', '')) + 1;
+    IF the_count <= 1000 AND LENGTH(the_list) = LENGTH(the_rows) + the_count * (LENGTH(the_claim) + 1)
+       AND the_rows NOT REGEXP '[^0-9,]' AND JSON_VALID(CONCAT('[', the_rows, ']')) THEN
+      -- Larger numbers are NULL on MySQL, and the largest of the type on MariaDB.
+      SELECT COUNT(*) = the_count INTO the_claims
+        FROM JSON_TABLE(CONCAT('[', the_rows, ']'), '$[*]' COLUMNS (id DECIMAL(19,0) PATH '$')) k
+        WHERE k.id BETWEEN 1 AND 9999999999999999998;
     END IF;
-    SET the_rest = SUBSTR(the_rest, LENGTH(the_token) + 2);
-    SET the_worker = SUBSTRING_INDEX(the_token, '.', 1), the_row = SUBSTRING_INDEX(the_token, '.', -1);
-    SET the_claim_no = SUBSTRING_INDEX(SUBSTRING_INDEX(the_token, '.', 2), '.', -1);
-    IF FIND_IN_SET(the_token, the_others) > 0 THEN
-      SET the_others = TRIM(BOTH ',' FROM REPLACE(CONCAT(',', the_others, ','), CONCAT(',', the_token, ','), ',')), the_done = FALSE;
-      -- If another message has done the same, and that is committed, an ack alone loses nothing.
-      SELECT TRUE INTO the_done FROM queue_claim c
-        JOIN queue_message m FORCE INDEX (PRIMARY) ON m.topic_id = c.topic_id AND m.priority = c.priority AND m.id = the_row
-        JOIN queue_ledger l ON l.topic_id = m.topic_id AND l.group_id = 0 AND l.biz_id = m.biz_id AND l.keep_until >= UTC_TIMESTAMP(6)
-        WHERE c.worker_id = the_worker AND c.claim_no = the_claim_no;
-      SET the_undone = the_undone OR NOT the_done;
-    END IF;
-    IF the_claim <> SUBSTRING_INDEX(the_token, '.', 2) THEN
-      -- Who knows the delivery was given it.
-      SET the_claim = SUBSTRING_INDEX(the_token, '.', 2), the_claims = the_claims + 1;
-      SET @queue_unsaid = REGEXP_REPLACE(CONVERT(@queue_unsaid USING latin1), CONCAT('<[0-9]+:', REPLACE(the_claim, '.', '[.]'), '>'), '');
-    END IF;
-    SET the_rows = CONCAT_WS(',', the_rows, the_row);
-  UNTIL the_rest = '' END REPEAT;
+  END IF;
+  IF the_claims = 1 THEN
+    SET the_worker = SUBSTRING_INDEX(the_claim, '.', 1), the_claim_no = SUBSTRING_INDEX(the_claim, '.', -1);
+    SET @queue_unsaid = REGEXP_REPLACE(CONVERT(@queue_unsaid USING latin1), CONCAT('<[0-9]+:', REPLACE(the_claim, '.', '[.]'), '>'), '');
+  ELSE
+    SET the_claim = '', the_rows = NULL, the_count = 0;
+    REPEAT
+      SET the_count = the_count + 1, the_token = LEFT(SUBSTRING_INDEX(the_rest, ',', 1), 64);
+      -- As queue_claim writes it, and not otherwise: it is compared as text, too.
+      IF the_count > 1000 OR LENGTH(in_deliveries) > 64000 OR LOCATE(CHAR(10), the_token) > 0
+         OR COALESCE(the_token NOT REGEXP '^[1-9][0-9]{0,18}[.][1-9][0-9]{0,18}[.][1-9][0-9]{0,18}$', TRUE) THEN
+        SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: that is no delivery; pass the column delivery of queue_claim as it came, or up to 1000 with commas between', MYSQL_ERRNO = 31022;
+      END IF;
+      SET the_rest = SUBSTR(the_rest, LENGTH(the_token) + 2);
+      SET the_worker = SUBSTRING_INDEX(the_token, '.', 1), the_row = SUBSTRING_INDEX(the_token, '.', -1);
+      SET the_claim_no = SUBSTRING_INDEX(SUBSTRING_INDEX(the_token, '.', 2), '.', -1);
+      IF FIND_IN_SET(the_token, the_others) > 0 THEN
+        SET the_others = TRIM(BOTH ',' FROM REPLACE(CONCAT(',', the_others, ','), CONCAT(',', the_token, ','), ',')), the_done = FALSE;
+        -- If another message has done the same, and that is committed, an ack alone loses nothing.
+        SELECT TRUE INTO the_done FROM queue_claim c
+          JOIN queue_message m FORCE INDEX (PRIMARY) ON m.topic_id = c.topic_id AND m.priority = c.priority AND m.id = the_row
+          JOIN queue_ledger l ON l.topic_id = m.topic_id AND l.group_id = 0 AND l.biz_id = m.biz_id AND l.keep_until >= UTC_TIMESTAMP(6)
+          WHERE c.worker_id = the_worker AND c.claim_no = the_claim_no;
+        SET the_undone = the_undone OR NOT the_done;
+      END IF;
+      IF the_claim <> SUBSTRING_INDEX(the_token, '.', 2) THEN
+        -- The session that knows the delivery has received it.
+        SET the_claim = SUBSTRING_INDEX(the_token, '.', 2), the_claims = the_claims + 1;
+        SET @queue_unsaid = REGEXP_REPLACE(CONVERT(@queue_unsaid USING latin1), CONCAT('<[0-9]+:', REPLACE(the_claim, '.', '[.]'), '>'), '');
+      END IF;
+      SET the_rows = CONCAT_WS(',', the_rows, the_row);
+    UNTIL the_rest = '' END REPEAT;
+  END IF;
   CALL queue_undo_killed(the_open, the_killed);
   SET the_own = NOT the_open;
   IF the_own AND in_verdict = 'ack' AND (the_killed OR the_undone) THEN
