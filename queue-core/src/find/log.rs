@@ -130,7 +130,7 @@ impl Search<'_> {
     }
 
     /// Searches for a message around the time in its id, if its id has one. Returns whether it was
-    /// found.
+    /// found. It may be in several partitions: a sender has stored it twice.
     async fn around(&mut self, id: MsgId, partitions: &[Partition]) -> Result<bool> {
         let Some(time) = id.made_at() else { return Ok(false) };
         let before = self.answer.found.len();
@@ -144,12 +144,12 @@ impl Search<'_> {
                 hi: Offset(middle + AFTER).min(partition.next),
             };
             rows += self.backwards(stretch, ROWS).await?.0;
-            if self.answer.found.len() > before {
-                self.answer.searched.push(Searched::Log { rows, whole: false });
-                return Ok(true);
-            }
         }
-        Ok(false)
+        let is_found = self.answer.found.len() > before;
+        if is_found {
+            self.answer.searched.push(Searched::Log { rows, whole: false });
+        }
+        Ok(is_found)
     }
 
     async fn partitions(&mut self) -> Result<Vec<Partition>> {
