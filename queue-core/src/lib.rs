@@ -31,6 +31,7 @@ pub mod rescue;
 
 // People look for it and change it.
 pub mod cancellation;
+pub mod erasure;
 pub mod find;
 pub mod inspect;
 pub mod ready;

@@ -44,6 +44,8 @@ pub enum Action {
     PurgeDead,
     /// A message was cancelled: a waiting, ready or claimed one.
     Cancel,
+    /// Body and headers of a message were erased from a stream's log.
+    Erase,
     /// A waiting message was given another due time.
     Reschedule,
     /// A schedule was created or replaced.
@@ -82,6 +84,7 @@ impl Action {
             Self::Redrive => "redrive",
             Self::PurgeDead => "purge-dead",
             Self::Cancel => "cancel",
+            Self::Erase => "erase",
             Self::Reschedule => "reschedule",
             Self::SetSchedule => "set-schedule",
             Self::DeleteSchedule => "delete-schedule",

@@ -166,9 +166,9 @@ impl State {
 }
 
 /// The name of a state.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "json-schema", schemars(rename_all = "snake_case"))]
+#[serde(rename_all = "snake_case")]
 pub enum StateWord {
     /// Waits to be claimed.
     Ready,

@@ -2,6 +2,7 @@
 
 mod broadcast;
 mod direct;
+mod erasure;
 mod filters;
 mod groups;
 mod holding;

@@ -1,6 +1,7 @@
 //! The log: every message of a stream under its partition and offset.
 
 use chrono::NaiveDateTime;
+use diesel::prelude::*;
 
 use crate::connection::Connection;
 use crate::connection::Statement;
@@ -8,10 +9,11 @@ use crate::model::{
     ClaimNo, Delivery, DeliveryNo, Headers, MsgId, NewMessage, Offset, PartitionNo, Position,
     Result, TopicId,
 };
+use crate::schema::queue_log::dsl;
 use crate::store::claim::MessageRow;
 use crate::store::enqueue::{Shape, is_kept};
 use crate::store::row_set::{LIST_LIMIT, placeholders};
-use crate::store::{execute, execute_surely, load_surely};
+use crate::store::{execute, execute_surely, load_surely, write_surely};
 
 /// Offsets of one partition of a stream, from `lo` up to but not including `hi`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -201,6 +203,28 @@ pub async fn remove(conn: &mut impl Connection, stretch: Stretch) -> Result<usiz
     .number(stretch.lo.0)
     .number(stretch.hi.0);
     execute_surely(conn, "prune the log", statement).await
+}
+
+/// PRIMARY: empties body and headers of the message at a position, if it is still there. From then
+/// on it counts as expired: a consumer that has not read it discards it. Returns whether it did;
+/// `false` also for a message that was erased before.
+pub async fn erase(
+    conn: &mut impl Connection,
+    stream: TopicId,
+    at: Position,
+    id: MsgId,
+) -> Result<bool> {
+    let has_content = dsl::body.ne(&b""[..]).or(dsl::headers.is_not_null());
+    let lives_on = dsl::expires_at.is_null().or(dsl::expires_at.ne(dsl::enqueued_at.nullable()));
+    let message = dsl::queue_log
+        .find((stream, at.partition, at.offset))
+        .filter(dsl::msg_id.eq(id).and(has_content.or(lives_on)));
+    let statement = diesel::update(message).set((
+        dsl::body.eq(&b""[..]),
+        dsl::headers.eq(None::<&[u8]>),
+        dsl::expires_at.eq(dsl::enqueued_at.nullable()),
+    ));
+    Ok(write_surely(conn, "erase the message", statement).await? > 0)
 }
 
 /// PRIMARY, forced, plain: computes the mean bytes of body and headers in a stretch; 0 if it is

@@ -6,7 +6,8 @@ use std::time::Duration;
 use rowmq_core::AsyncMysqlConnection;
 use rowmq_core::connection::transaction;
 use rowmq_core::model::{
-    DeadCause, HeaderFilter, Offset, OffsetSpec, PartitionNo, RangeId, Settlement, TopicSettings,
+    DeadCause, HeaderFilter, Offset, OffsetSpec, PartitionNo, Position, RangeId, Settlement,
+    TopicSettings,
 };
 use rowmq_core::rescue::{Why, take_range_back};
 use rowmq_core::store::stream::holding::claims_of_group;
@@ -201,11 +202,14 @@ async fn look(
     transaction(conn, "reset", reset).await.unwrap();
 }
 
-/// Runs what the retention runs.
+/// Runs what the retention runs, and an erasure.
 async fn prune(stream: &Stream, conn: &mut AsyncMysqlConnection) {
     let (lo, hi) = (Offset(0), Offset(50));
     let stretch = Stretch { stream: stream.topic.id, partition: PartitionNo(1), lo, hi };
     log::mean_bytes(conn, stretch).await.unwrap();
+    let (offset, id) = log::msg_ids(conn, stretch).await.unwrap()[0];
+    let at = Position { partition: stretch.partition, offset };
+    assert!(log::erase(conn, stretch.stream, at, id).await.unwrap());
     assert_eq!(log::remove(conn, stretch).await.unwrap(), 50);
     partition::cut(conn, stream.topic.id, PartitionNo(1), hi).await.unwrap();
 }

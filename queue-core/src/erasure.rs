@@ -1,0 +1,207 @@
+//! Erasing a message of a stream: its body and headers are overwritten in the log. It keeps its
+//! offset, its id and its keys, and counts as expired, so that groups that have not read it pass
+//! over it. The copies that groups have made of it are named, for a person to remove.
+
+use std::collections::HashSet;
+
+use chrono::{DateTime, Utc};
+use serde::Serialize;
+
+use crate::connection::{Link, Session};
+use crate::find::{PageToken, Query, find};
+use crate::model::found::{Filter, Found, State, StateWord};
+use crate::model::{Change, Error, MsgId, Position, Result, RowId, Topic, TopicName};
+use crate::store::find::{Bodies, TablePosition, by_ids};
+use crate::store::inspect::MessageTable;
+use crate::store::stream::log;
+use crate::store::topic as topics;
+
+/// Why a message cannot be erased.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum ErasureError {
+    /// The topic is a queue.
+    #[error("'{0}' is a queue: remove it by `rowmq cancel {0} {1}` or `rowmq dead purge {0} {1}`.")]
+    OfQueue(TopicName, MsgId),
+    /// The first is a group of the second, a stream.
+    #[error("'{0}' is a group: erase the message in its stream, by `rowmq erase {1} {2}`.")]
+    OfGroup(TopicName, TopicName, MsgId),
+    /// The message is in the stream's inbox.
+    #[error("The message {1} of '{0}' has no offset yet: repeat the command in a second.")]
+    NoOffset(TopicName, MsgId),
+    /// The message is a delayed one of the stream.
+    #[error("The message {1} of '{0}' waits for its time: `rowmq cancel {0} {1}` removes it.")]
+    Waits(TopicName, MsgId),
+    /// Neither the log of the stream nor a group has the message.
+    #[error("The log of '{0}' has no message {1}, and there is no copy of it: check the id.")]
+    Unknown(TopicName, MsgId),
+    /// The database failed, or the account may not write the audit.
+    #[error(transparent)]
+    Failed(#[from] Error),
+}
+
+/// The result of an erasure.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Erasure {
+    /// The stream.
+    pub topic: TopicName,
+    /// The message.
+    pub msg_id: MsgId,
+    /// Where the log has it; several if it was enqueued more than once, none if retention has
+    /// removed it.
+    pub positions: Vec<Position>,
+    /// In how many positions it was erased now; in the others it was erased before.
+    pub erased: usize,
+    /// What else there is of it.
+    pub copies: Vec<CopyLeft>,
+}
+
+/// Where there is a copy of an erased message, or several.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
+pub struct CopyLeft {
+    /// The topic: a group, or one that takes a group's dead letters.
+    pub topic: String,
+    /// Its state; [`StateWord::Logged`] also for the inbox of a stream.
+    pub state: StateWord,
+    /// Until when it is kept, if it was handled or discarded.
+    pub keep_until: Option<DateTime<Utc>>,
+}
+
+impl CopyLeft {
+    /// Describes what a search found in a topic, a stream or not; `None` for a message without
+    /// content.
+    fn of(found: Found, in_stream: bool) -> Option<Self> {
+        let row = found.trace.as_ref()?;
+        if row.body_bytes == 0 && row.headers.is_empty() {
+            return None;
+        }
+        let keep_until = match found.state {
+            State::Done { keep_until, .. }
+            | State::Repeated { keep_until, .. }
+            | State::Discarded { keep_until, .. } => Some(keep_until),
+            _ => None,
+        };
+        let word = found.state.word();
+        let state = if in_stream && word == StateWord::Ready { StateWord::Logged } else { word };
+        Some(Self { topic: found.topic, state, keep_until })
+    }
+}
+
+/// Checks that the topic has a log to erase the message from.
+///
+/// # Errors
+/// [`ErasureError::OfQueue`], [`ErasureError::OfGroup`].
+pub fn check(topic: &Topic, id: MsgId) -> Result<(), ErasureError> {
+    let name = topic.name.clone();
+    match name.stream() {
+        Some(stream) => Err(ErasureError::OfGroup(name, stream, id)),
+        None if topic.is_stream() => Ok(()),
+        None => Err(ErasureError::OfQueue(name, id)),
+    }
+}
+
+/// Erases the message from the stream's log, and finds its copies. Erasing it again changes
+/// nothing, and finds the copies that are left. The audit records `by` if anything was erased.
+///
+/// # Errors
+/// An [`ErasureError`]. Nothing is erased then, unless the database fails later.
+pub async fn erase(
+    session: &mut Session,
+    stream: &Topic,
+    id: MsgId,
+    by: &Change,
+) -> Result<Erasure, ErasureError> {
+    check(stream, id)?;
+    let (mut positions, mut inbox) = (Vec::new(), Vec::new());
+    for found in within(session, stream, id).await? {
+        match found.state {
+            State::Logged { position, .. } => positions.push(position),
+            _ => inbox.push(found),
+        }
+    }
+    let topic = stream.name.clone();
+    match inbox.first().filter(|_| positions.is_empty()).map(|found| found.state.word()) {
+        Some(StateWord::Ready) => return Err(ErasureError::NoOffset(topic, id)),
+        Some(StateWord::Scheduled) => return Err(ErasureError::Waits(topic, id)),
+        _ => {}
+    }
+    let overwrite = async |conn: &mut Link| {
+        let mut erased = 0;
+        for at in &positions {
+            erased += usize::from(log::erase(conn, stream.id, *at, id).await?);
+        }
+        Ok(erased)
+    };
+    let erased = by.make_counted(session, "erase the message", overwrite).await?;
+    let copies = copies(session, stream, id, inbox).await?;
+    if positions.is_empty() && copies.is_empty() {
+        return Err(ErasureError::Unknown(topic, id));
+    }
+    Ok(Erasure { topic, msg_id: id, positions, erased, copies })
+}
+
+/// Finds the copies of a message; `inbox` is what else was found in the stream itself.
+async fn copies(
+    session: &mut Session,
+    stream: &Topic,
+    id: MsgId,
+    inbox: Vec<Found>,
+) -> Result<Vec<CopyLeft>> {
+    // Before and after the ready ones, so that a copy that moves in between is not missed.
+    let mut copies = settled_or_scheduled(session, stream, id).await?;
+    copies.extend(inbox.into_iter().filter_map(|found| CopyLeft::of(found, true)));
+    for topic in receivers(session, stream).await? {
+        let found = within(session, &topic, id).await?.into_iter();
+        copies.extend(found.filter_map(|found| CopyLeft::of(found, topic.is_stream())));
+    }
+    copies.extend(settled_or_scheduled(session, stream, id).await?);
+    let mut known = HashSet::new();
+    copies.retain(|copy| known.insert(copy.clone()));
+    Ok(copies)
+}
+
+/// Finds the scheduled, dead and archived copies, in whatever topic they are.
+async fn settled_or_scheduled(
+    session: &mut Session,
+    stream: &Topic,
+    id: MsgId,
+) -> Result<Vec<CopyLeft>> {
+    let read = async |conn: &mut Link| by_ids(conn, stream.id, &[id], Bodies::Leave).await;
+    let found = session.call("find messages by their ids", read).await?;
+    Ok(found.into_iter().filter_map(|(_, found)| CopyLeft::of(found, false)).collect())
+}
+
+/// Lists the topics that get copies of the stream's messages: its groups, and where their dead
+/// letters go, and those of that topic.
+async fn receivers(session: &mut Session, stream: &Topic) -> Result<Vec<Topic>> {
+    let list = async |conn: &mut Link| topics::groups_of(conn, stream.id).await;
+    let mut receivers = session.call("list the groups", list).await?;
+    let mut at = 0;
+    while let Some(topic) = receivers.get(at) {
+        at += 1;
+        let Some(next) = topic.settings.dead_letter_topic.clone() else { continue };
+        if !receivers.iter().chain([stream]).any(|known| known.name == next) {
+            let read = async |conn: &mut Link| topics::find(conn, &next).await;
+            receivers.extend(session.call("read the topic", read).await?);
+        }
+    }
+    Ok(receivers)
+}
+
+/// Finds the ready and claimed messages with this id in a topic; in a stream also those that wait,
+/// and those in its log.
+async fn within(session: &mut Session, topic: &Topic, id: MsgId) -> Result<Vec<Found>> {
+    let start = TablePosition { table: MessageTable::Ready, at: 0, row: RowId(0) };
+    // Row by row also in a searchable topic: its lookup knows one message of an id.
+    let after = (!topic.is_stream()).then(|| PageToken::Tables(vec![start]));
+    let filter = Filter { msg_id: Some(id), ..Filter::default() };
+    let mut query = Query { filter, after, limit: 100, bodies: Bodies::Leave };
+    let mut found = Vec::new();
+    loop {
+        let answer = find(session, topic, &query).await?;
+        found.extend(answer.found.into_iter().filter(|one| one.topic == topic.name.as_str()));
+        match answer.next {
+            Some(next) => query.after = Some(next),
+            None => return Ok(found),
+        }
+    }
+}
