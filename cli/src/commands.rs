@@ -9,6 +9,7 @@ mod dead;
 mod doctor;
 mod drain;
 mod enqueue;
+mod erase;
 pub(crate) mod export;
 mod find;
 mod grants;
@@ -49,6 +50,7 @@ pub(crate) enum Command {
     Find(find::Find),
     Trace(trace::Trace),
     Cancel(cancel::Cancel),
+    Erase(erase::Erase),
     Export(export::Export),
     Import(import::Import),
     Drain(drain::Drain),
@@ -83,6 +85,7 @@ impl Command {
             Self::Find(command) => command.run(invocation).await?,
             Self::Trace(command) => command.run(invocation).await?,
             Self::Cancel(command) => command.run(invocation).await?,
+            Self::Erase(command) => command.run(invocation).await?,
             Self::Export(command) => command.run(invocation).await?,
             Self::Import(command) => command.run(invocation).await?,
             Self::Drain(command) => return command.run(invocation).await,

@@ -50,7 +50,17 @@ pub const GROUPS: [CommandGroup; 5] = [
     CommandGroup { heading: "Topics", commands: &["topic", "group", "cron", "access"] },
     CommandGroup {
         heading: "Messages",
-        commands: &["enqueue", "peek", "tail", "find", "trace", "cancel", "scheduled", "dead"],
+        commands: &[
+            "enqueue",
+            "peek",
+            "tail",
+            "find",
+            "trace",
+            "cancel",
+            "erase",
+            "scheduled",
+            "dead",
+        ],
     },
     CommandGroup {
         heading: "Many messages",

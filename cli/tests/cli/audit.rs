@@ -228,6 +228,8 @@ async fn what_is_refused_leaves_no_entry() {
         "dead redrive closed --all",
         "dead purge mail --all",
         &format!("cancel mail {nobody}"),
+        &format!("erase orders {nobody} --yes"),
+        &format!("erase mail {nobody} --yes"),
         &format!("scheduled reschedule mail {nobody} --deliver 1h"),
         "cron set nightly none --cron @daily",
         "cron pause none",

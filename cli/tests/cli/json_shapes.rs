@@ -6,9 +6,10 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use rowmq_core::handler::{Context, HandlerError, RawHandler};
+use rowmq_core::model::{DeadCause, OnDone, Settlement};
 use rowmq_core::stream::{Contention, sequence};
-use rowmq_core::worker::{Worker, WorkerOptions};
-use rowmq_core::{Topic, TopicName, enqueue, store};
+use rowmq_core::worker::{Settled, Worker, WorkerOptions};
+use rowmq_core::{Delivery, Topic, TopicName, enqueue, store};
 use rowmq_test::TestQueue;
 use serde_json::{Map, Value, json};
 
@@ -228,8 +229,8 @@ async fn streams_and_their_groups(queue: &TestQueue, shapes: &mut Shapes) {
     let options = WorkerOptions::new(queue.database().url().clone(), "test");
     let worker = Worker::start(options).await.expect("started");
     let group = topic(queue, "orders@mail").await.group().expect("a group");
-    let claimed = worker.claim_range(group, 30).await.expect("claimed").deliveries.len();
-    assert_eq!(claimed, 1);
+    let claimed = worker.claim_range(group, 30).await.expect("claimed").deliveries;
+    assert_eq!(claimed.len(), 1);
     for command in ["stats", "group list", "workers", "topic list"] {
         shapes.look(command, &[]);
     }
@@ -240,13 +241,24 @@ async fn streams_and_their_groups(queue: &TestQueue, shapes: &mut Shapes) {
     let id = message.msg_id.to_string();
     shapes.look("find", &["orders", &id]);
     shapes.look("trace", &["orders", &id]);
+    let dead = Settlement::DeadLetter { cause: DeadCause::Handler, error: "no".to_owned() };
+    settle(&worker, &claimed, dead).await;
+    let group = topic(queue, "orders@bill").await.group().expect("a group");
+    let claimed = worker.claim_range(group, 30).await.expect("claimed").deliveries;
+    settle(&worker, &claimed, Settlement::Discard { reason: "old".to_owned() }).await;
+    shapes.look("erase", &["orders", &id, "--yes"]);
     shapes.look("group reset", &["orders@mail", "--to", "latest", "--yes"]);
     shapes.look("group replay", &["orders@mail", "--from", "earliest"]);
     shapes.look_as(GROUP, "group pause", &["orders@mail"]);
     shapes.look_as(GROUP, "group resume", &["orders@mail"]);
     shapes.look("top", &["--once", "--interval", "100ms"]);
     worker.stop().await.expect("stopped");
-    shapes.look_as(DELETED, "group delete", &["orders@mail"]);
+    shapes.look_as(DELETED, "group delete", &["orders@mail", "--purge", "--yes"]);
+}
+
+async fn settle(worker: &Worker, claimed: &[Delivery], end: Settlement) {
+    let settled = Settled::new(&claimed[0], end, OnDone::Delete);
+    worker.settle(vec![settled]).await.expect("settled");
 }
 
 fn what_goes_on(shapes: &mut Shapes) {

@@ -11,6 +11,7 @@ mod cancel;
 mod cron;
 mod dead;
 mod delete;
+mod erase;
 mod export;
 mod find;
 mod grants;
