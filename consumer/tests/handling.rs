@@ -12,6 +12,7 @@ mod cancellation;
 mod checkpoints;
 mod codecs;
 mod effects;
+mod erasure;
 mod groups;
 mod ledger;
 mod middleware;
