@@ -5,7 +5,7 @@ use rowmq_core::model::{DeadCause, OnDone, Settlement};
 use rowmq_core::stream::{Contention, sequence};
 use rowmq_core::worker::{Settled, Worker, WorkerOptions};
 use rowmq_core::{MsgId, NewMessage, TopicName, enqueue, store};
-use rowmq_test::TestDatabase;
+use rowmq_test::{PATIENCE, TestDatabase, greeted};
 use serde_json::json;
 
 use crate::audit::newest;
@@ -26,8 +26,9 @@ async fn logged(database: &TestDatabase) -> MsgId {
 async fn bury(database: &TestDatabase, group: &str) {
     let name = TopicName::new(group).expect("a name");
     let topic = store::topic::existing(&mut database.connect().await, &name).await.expect("there");
-    let options = WorkerOptions::new(database.url().clone(), "test");
-    let worker = Worker::start(options).await.expect("started");
+    let mut options = WorkerOptions::new(database.url().clone(), "test");
+    options.lease = PATIENCE;
+    let worker = greeted(async || Worker::start(options.clone()).await).await.expect("started");
     let group = topic.group().expect("a group");
     let claimed = worker.claim_range(group, 1).await.expect("claimed").deliveries;
     let end = Settlement::DeadLetter { cause: DeadCause::Handler, error: "no".to_owned() };

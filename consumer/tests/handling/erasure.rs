@@ -43,7 +43,8 @@ async fn handlers_members_and_receivers_do_not_see_a_message_that_was_erased_bef
             create_group(&mut conn, group, false, OffsetSpec::Earliest, &group_settings()).await;
         made.expect("made");
     }
-    let made = create_broadcast(&mut conn, &cache, OffsetSpec::Earliest, &broadcast_settings());
+    let settings = broadcast_settings();
+    let made = create_broadcast(&mut conn, &cache, OffsetSpec::Earliest, &settings);
     made.await.expect("made");
     let stream = existing(&mut conn, &stream).await;
     let messages: Vec<_> = (0..5).map(|n| NewMessage::new(n.to_string())).collect();

@@ -55,7 +55,7 @@ impl Stream {
 }
 
 async fn erase_in(stream: &Stream, topic: &Topic, id: MsgId) -> Result<Erasure, ErasureError> {
-    let mut session = crate::dead::session(stream.db.url()).await;
+    let mut session = stream.db.session().await;
     erase(&mut session, topic, id, &by(topic, id)).await
 }
 
@@ -252,7 +252,7 @@ async fn the_copies_of_an_erased_message_are_found_in_every_state_in_every_group
     assert_eq!(kept, 4, "done and discarded, in two groups");
 
     // One is removed, and retention removes the message: the other copies are still named.
-    let mut session = crate::dead::session(stream.db.url()).await;
+    let mut session = stream.db.session().await;
     let purge =
         async |conn: &mut Link| rowmq_core::dead::purge_message(conn, groups[0].id, id).await;
     assert_eq!(session.transaction("test", purge).await.unwrap(), 1);
