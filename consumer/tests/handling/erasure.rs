@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use rowmq_consumer::{Receiver, TopicOptions};
-use rowmq_core::connection::{Session, SessionKind};
 use rowmq_core::erasure::erase;
 use rowmq_core::handler::Context;
 use rowmq_core::model::{Action, Actor, Change, OffsetSpec, TopicSettings};
@@ -12,7 +11,7 @@ use rowmq_core::stream::broadcast::{broadcast_settings, create_broadcast};
 use rowmq_core::stream::group::{create_group, create_stream, group_settings};
 use rowmq_core::stream::{Contention, sequence};
 use rowmq_core::{AsyncMysqlConnection, MsgId, NewMessage, Topic, TopicName, store};
-use rowmq_test::{PATIENCE, TestDatabase, until};
+use rowmq_test::{TestDatabase, until};
 
 use crate::handling::running::{Running, With, patient, send};
 
@@ -21,8 +20,7 @@ async fn existing(conn: &mut AsyncMysqlConnection, name: &TopicName) -> Topic {
 }
 
 async fn erased(database: &TestDatabase, stream: &Topic, id: MsgId) {
-    let session = Session::open(database.url(), SessionKind::Plain, PATIENCE).await;
-    let mut session = session.expect("a session");
+    let mut session = database.session().await;
     let actor = Actor { name: "ada".to_owned(), origin: "here".to_owned() };
     let target = stream.name.to_string();
     let by = Change { actor, action: Action::Erase, target, detail: Some(id.to_string()) };
@@ -44,8 +42,8 @@ async fn handlers_members_and_receivers_do_not_see_a_message_that_was_erased_bef
         made.expect("made");
     }
     let settings = broadcast_settings();
-    let made = create_broadcast(&mut conn, &cache, OffsetSpec::Earliest, &settings);
-    made.await.expect("made");
+    let made = create_broadcast(&mut conn, &cache, OffsetSpec::Earliest, &settings).await;
+    made.expect("made");
     let stream = existing(&mut conn, &stream).await;
     let messages: Vec<_> = (0..5).map(|n| NewMessage::new(n.to_string())).collect();
     send(&database, &stream, &messages).await;
