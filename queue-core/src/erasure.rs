@@ -8,12 +8,13 @@ use chrono::{DateTime, Utc};
 use serde::Serialize;
 
 use crate::connection::{Link, Session};
-use crate::find::{PageToken, Query, find};
+use crate::find::{Answer, PageToken, Query, find};
 use crate::model::found::{Filter, Found, State, StateWord};
 use crate::model::{Change, Error, MsgId, Position, Result, RowId, Topic, TopicName};
 use crate::store::find::{Bodies, TablePosition, by_ids};
 use crate::store::inspect::MessageTable;
 use crate::store::stream::log;
+use crate::store::stream::partition::{self, Partition};
 use crate::store::topic as topics;
 
 /// Why a message cannot be erased.
@@ -111,13 +112,10 @@ pub async fn erase(
     by: &Change,
 ) -> Result<Erasure, ErasureError> {
     check(stream, id)?;
-    let (mut positions, mut inbox) = (Vec::new(), Vec::new());
-    for found in within(session, stream, id).await? {
-        match found.state {
-            State::Logged { position, .. } => positions.push(position),
-            _ => inbox.push(found),
-        }
-    }
+    let mut inbox = within(session, stream, id).await?;
+    inbox.retain(|found| found.state.word() != StateWord::Logged);
+    // After the inbox, so that a message that gets its offset in between is not missed.
+    let positions = logged(session, stream, id).await?;
     let topic = stream.name.clone();
     match inbox.first().filter(|_| positions.is_empty()).map(|found| found.state.word()) {
         Some(StateWord::Ready) => return Err(ErasureError::NoOffset(topic, id)),
@@ -170,21 +168,49 @@ async fn settled_or_scheduled(
     Ok(found.into_iter().filter_map(|(_, found)| CopyLeft::of(found, false)).collect())
 }
 
-/// Lists the topics that get copies of the stream's messages: its groups, and where their dead
-/// letters go, and those of that topic.
+/// Lists the topics that get copies of the stream's messages: its groups, where their dead letters
+/// go, and from there.
 async fn receivers(session: &mut Session, stream: &Topic) -> Result<Vec<Topic>> {
     let list = async |conn: &mut Link| topics::groups_of(conn, stream.id).await;
     let mut receivers = session.call("list the groups", list).await?;
     let mut at = 0;
     while let Some(topic) = receivers.get(at) {
         at += 1;
-        let Some(next) = topic.settings.dead_letter_topic.clone() else { continue };
+        let next = topic.settings.dead_letter_topic.clone();
+        if topic.is_stream() {
+            let id = topic.id;
+            let list = async |conn: &mut Link| topics::groups_of(conn, id).await;
+            receivers.extend(session.call("list the groups", list).await?);
+        }
+        let Some(next) = next else { continue };
         if !receivers.iter().chain([stream]).any(|known| known.name == next) {
             let read = async |conn: &mut Link| topics::find(conn, &next).await;
             receivers.extend(session.call("read the topic", read).await?);
         }
     }
     Ok(receivers)
+}
+
+/// Finds every position of the message in the stream's log. It reads the whole log: a sender may
+/// have stored the message again at any time.
+async fn logged(session: &mut Session, stream: &Topic, id: MsgId) -> Result<Vec<Position>> {
+    let read = async |conn: &mut Link| partition::all(conn, stream.id).await;
+    let partitions = session.call("read the partitions", read).await?;
+    let end = |partition: &Partition| Position { partition: partition.no, offset: partition.next };
+    let mut after = Some(PageToken::Log(partitions.iter().map(end).collect()));
+    let mut positions = Vec::new();
+    while after.is_some() {
+        let filter = Filter { msg_id: Some(id), ..Filter::default() };
+        let answer =
+            find(session, stream, &Query { filter, after, limit: 100, bodies: Bodies::Leave });
+        let Answer { found, next, .. } = answer.await?;
+        positions.extend(found.into_iter().filter_map(|found| match found.state {
+            State::Logged { position, .. } => Some(position),
+            _ => None,
+        }));
+        after = next;
+    }
+    Ok(positions)
 }
 
 /// Finds the ready and claimed messages with this id in a topic; in a stream also those that wait,

@@ -50,8 +50,15 @@ const HEADER: [&str; 3] = ["copy in", "state", "removed by"];
 impl Row for Left {
     fn cells(&self) -> Vec<String> {
         let until = self.copy.keep_until.map(|at| at.format("the janitor after %F %T").to_string());
-        let by = self.command.clone().or(until).unwrap_or_default();
-        vec![self.copy.topic.clone(), self.copy.state.word().to_owned(), by]
+        // What is cancelled is kept as discarded, as a handled message is.
+        let then = match self.copy.state {
+            StateWord::Ready | StateWord::Claimed => ", and in time the janitor",
+            _ => "",
+        };
+        let by = self.command.as_ref().map(|command| format!("{command}{then}"));
+        let topic = if self.copy.topic.is_empty() { "(deleted)" } else { &self.copy.topic };
+        let state = self.copy.state.word().to_owned();
+        vec![topic.to_owned(), state, by.or(until).unwrap_or_default()]
     }
 }
 
@@ -63,6 +70,7 @@ impl Left {
             StateWord::Logged => Some("erase"),
             StateWord::Done | StateWord::Repeated | StateWord::Discarded | StateWord::Gone => None,
         };
+        let verb = verb.filter(|_| !copy.topic.is_empty());
         let command = verb.map(|verb| format!("rowmq {verb} {} {id}", copy.topic));
         Self { copy, command }
     }

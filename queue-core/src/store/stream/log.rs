@@ -1,6 +1,6 @@
 //! The log: every message of a stream under its partition and offset.
 
-use chrono::NaiveDateTime;
+use chrono::{DateTime, NaiveDateTime};
 use diesel::prelude::*;
 
 use crate::connection::Connection;
@@ -206,8 +206,8 @@ pub async fn remove(conn: &mut impl Connection, stretch: Stretch) -> Result<usiz
 }
 
 /// PRIMARY: empties body and headers of the message at a position, if it is still there. From then
-/// on it counts as expired: a consumer that has not read it discards it. Returns whether it did;
-/// `false` also for a message that was erased before.
+/// on it counts as expired, by the clock of any server: a consumer that has not read it discards
+/// it. Returns whether it did; `false` also for a message that was erased before.
 pub async fn erase(
     conn: &mut impl Connection,
     stream: TopicId,
@@ -215,14 +215,15 @@ pub async fn erase(
     id: MsgId,
 ) -> Result<bool> {
     let has_content = dsl::body.ne(&b""[..]).or(dsl::headers.is_not_null());
-    let lives_on = dsl::expires_at.is_null().or(dsl::expires_at.ne(dsl::enqueued_at.nullable()));
+    let long_ago = DateTime::UNIX_EPOCH.naive_utc();
+    let lives_on = dsl::expires_at.is_null().or(dsl::expires_at.ne(long_ago));
     let message = dsl::queue_log
         .find((stream, at.partition, at.offset))
         .filter(dsl::msg_id.eq(id).and(has_content.or(lives_on)));
     let statement = diesel::update(message).set((
         dsl::body.eq(&b""[..]),
         dsl::headers.eq(None::<&[u8]>),
-        dsl::expires_at.eq(dsl::enqueued_at.nullable()),
+        dsl::expires_at.eq(long_ago),
     ));
     Ok(write_surely(conn, "erase the message", statement).await? > 0)
 }

@@ -8,7 +8,8 @@ use rowmq_core::erasure::{Erasure, ErasureError, erase};
 use rowmq_core::model::{
     Action, Actor, Change, DeadCause, OffsetSpec, OnDone, Settlement, TopicSettings,
 };
-use rowmq_core::stream::group::{group_settings, reset_group};
+use rowmq_core::stream::group::{create_group, create_stream, group_settings, reset_group};
+use rowmq_core::stream::{Contention, sequence};
 use rowmq_core::worker::{Settled, Worker};
 use rowmq_core::{Delivery, MsgId, NewMessage, Topic, TopicName, enqueue_all, store};
 use rowmq_test::until;
@@ -91,7 +92,7 @@ async fn an_erased_message_keeps_its_offset_id_and_keys_and_nothing_of_its_conte
     assert_eq!(stream.kept().await, before);
     assert_eq!(stream.logged_with("secret").await, 2, "the neighbours' headers");
     let empty = "SELECT COUNT(*) FROM queue_log WHERE body = '' AND headers IS NULL \
-         AND expires_at = enqueued_at AND offset_no = 1";
+         AND expires_at = '1970-01-01' AND offset_no = 1";
     assert_eq!(stream.number(empty).await, 1);
 
     let again = stream.erase(id).await.unwrap();
@@ -121,6 +122,22 @@ async fn a_message_that_was_enqueued_twice_is_erased_in_both_places() {
     let erasure = stream.erase(id).await.unwrap();
     let partitions: BTreeSet<_> = erasure.positions.iter().map(|at| at.partition).collect();
     assert_eq!((partitions.len(), erasure.erased), (2, 2));
+    assert_eq!(stream.logged_with("secret").await, 0);
+}
+
+/// Far from the time in its id, around which `find` ends its search.
+#[tokio::test]
+async fn a_message_that_was_stored_again_much_later_is_erased_in_both_places() {
+    let mut stream = Stream::new(1).await;
+    let secret = secret("secret");
+    let (name, messages) = (stream.topic.name.clone(), std::slice::from_ref(&secret));
+    for _ in 0..2 {
+        enqueue_all(&mut stream.conn, &name, messages).await.unwrap();
+        stream.sequence().await;
+    }
+    stream.sql("UPDATE queue_log SET offset_no = 20000 WHERE offset_no = 1").await;
+    stream.sql("UPDATE queue_partition SET next_offset = 20001").await;
+    assert_eq!(stream.erase(secret.msg_id).await.unwrap().erased, 2);
     assert_eq!(stream.logged_with("secret").await, 0);
 }
 
@@ -207,6 +224,17 @@ fn dead() -> Settlement {
     Settlement::DeadLetter { cause: DeadCause::Handler, error: "no".to_owned() }
 }
 
+/// Creates a stream for dead letters, and a group of it.
+async fn stream_of_dead_letters(stream: &mut Stream) -> (Topic, Topic) {
+    let conn = &mut stream.conn;
+    let name = TopicName::new("failed").unwrap();
+    let group = TopicName::of_group(&name, "g").unwrap();
+    create_stream(conn, &name, 1, &TopicSettings::default()).await.unwrap();
+    create_group(conn, &group, false, OffsetSpec::Earliest, &group_settings()).await.unwrap();
+    let existing = store::topic::existing(conn, &name).await.unwrap();
+    (existing, store::topic::existing(conn, &group).await.unwrap())
+}
+
 /// Makes a copy in every state.
 async fn copy_in_every_state(stream: &mut Stream, worker: &Worker, group: &Topic) {
     let done = claim_again(stream, worker, group).await;
@@ -224,9 +252,8 @@ async fn copy_in_every_state(stream: &mut Stream, worker: &Worker, group: &Topic
 async fn the_copies_of_an_erased_message_are_found_in_every_state_in_every_group() {
     const STATES: [&str; 6] = ["claimed", "dead", "discarded", "done", "ready", "scheduled"];
     let mut stream = Stream::new(1).await;
-    let failed = TopicName::new("failed").unwrap();
-    store::topic::create(&mut stream.conn, &failed, &TopicSettings::default()).await.unwrap();
-    let settings = TopicSettings { dead_letter_topic: Some(failed), ..group_settings() };
+    let (failed, of_failed) = stream_of_dead_letters(&mut stream).await;
+    let settings = TopicSettings { dead_letter_topic: Some(failed.name), ..group_settings() };
     let groups = [stream.group("a", false).await, stream.group("b", false).await];
     let other = stream.group_with("c", false, OffsetSpec::Earliest, &settings).await;
     let broadcast = stream.broadcast(OffsetSpec::Earliest).await;
@@ -236,6 +263,10 @@ async fn the_copies_of_an_erased_message_are_found_in_every_state_in_every_group
         copy_in_every_state(&mut stream, &worker, group).await;
     }
     once_more(&mut stream, &worker, &other, &dead()).await;
+    sequence(&mut stream.conn, failed.id, 100, Contention::Wait).await.unwrap();
+    let got = claim_n(&worker, &of_failed, 1).await;
+    settle(&worker, all(&got, &retry(Duration::ZERO))).await;
+    promote(&mut stream.conn, 10).await;
     let member = member(&broadcast, None);
     let got = read_n(&worker, &member, 1).await;
     worker.settle(all(&got, &dead())).await.unwrap();
@@ -245,7 +276,8 @@ async fn the_copies_of_an_erased_message_are_found_in_every_state_in_every_group
     let erasure = stream.erase(id).await.unwrap();
     assert_eq!((erasure.positions.len(), erasure.erased), (1, 1));
     let in_both = ["s@a", "s@b"].into_iter().flat_map(|at| STATES.map(|state| (at, state)));
-    let expected = in_both.chain([("failed", "ready"), ("s@all", "dead")]);
+    let others = [("failed", "logged"), ("failed@g", "ready"), ("s@all", "dead")];
+    let expected = in_both.chain(others);
     let mut expected: BTreeSet<_> = expected.map(|(at, state)| (at.to_owned(), state)).collect();
     assert_eq!(places(&erasure), expected);
     let kept = erasure.copies.iter().filter(|copy| copy.keep_until.is_some()).count();
@@ -260,7 +292,9 @@ async fn the_copies_of_an_erased_message_are_found_in_every_state_in_every_group
     stream.sql("UPDATE queue_partition SET first_offset = next_offset").await;
     let again = stream.erase(id).await.unwrap();
     assert_eq!((again.positions.len(), again.erased), (0, 0));
-    assert!(expected.remove(&("s@a".to_owned(), "dead")));
+    for gone in [("s@a", "dead"), ("failed", "logged")] {
+        assert!(expected.remove(&(gone.0.to_owned(), gone.1)));
+    }
     assert_eq!(places(&again), expected);
 }
 
