@@ -40,6 +40,8 @@ BEGIN
     SET out_acked = the_held = in_count;
   END IF;
   IF out_acked THEN
+    -- As in queue_claim.
+    /*M! SET STATEMENT sql_safe_updates = 0 FOR */
     DELETE m FROM JSON_TABLE(CONCAT('[', in_rows, ']'), '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) k
       STRAIGHT_JOIN queue_message m FORCE INDEX (PRIMARY) ON m.topic_id = the_topic AND m.priority = the_priority AND m.id = k.id
       WHERE m.worker_id = in_worker AND m.claim_no = in_claim AND m.conn_id = CONNECTION_ID();

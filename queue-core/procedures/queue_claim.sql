@@ -92,10 +92,6 @@ BEGIN
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: lease must be 3 to 86400 seconds, or NULL for 60', MYSQL_ERRNO = 31018;
   END IF;
 
-  -- Where MariaDB cuts off what JSON_ARRAYAGG returns.
-  /*M! IF @@group_concat_max_len < 65536 THEN
-    SET SESSION group_concat_max_len = 65536;
-  END IF; */
   CALL queue_own_worker(the_worker, the_lease, the_instance);
   IF the_worker IS NULL OR in_lease * 1000 <> the_lease THEN
     SET @queue_lease = COALESCE(in_lease, IF(@queue_lease BETWEEN 3 AND 86400, @queue_lease, NULL), 60);
@@ -219,22 +215,26 @@ BEGIN
       SET @queue_unsaid = REPLACE(COALESCE(CONVERT(@queue_unsaid USING latin1), ''), the_unsaid, '');
       SET the_unsaid = CONCAT('<', the_topic, ':', the_worker, '.', the_claim, '>');
       SET @queue_unsaid = CONCAT(@queue_unsaid, the_unsaid);
-      -- Rescue reads a claim's whole key range: no row far from the first one.
-      SET the_high = IF(the_limit = 1, 18446744073709551614, the_from + the_limit * 10 + 1000);
-      IF the_priority <= 9 THEN
-        -- Where the next round goes on, if this one hands out nothing.
-        SET the_at = the_priority, the_at_id = the_high + 1;
-      END IF;
+      -- MariaDB cuts off what it aggregates at group_concat_max_len.
+      /*M! SET STATEMENT group_concat_max_len = 65536 FOR */
       SELECT JSON_ARRAYAGG(r.id), MIN(r.id), MAX(r.id), COUNT(*), MAX(r.is_over) INTO the_ids, the_low, the_high, the_count, the_any_over
         FROM (SELECT m.id, COALESCE(m.expires_at <= UTC_TIMESTAMP(6), FALSE)
               OR (the_window IS NOT NULL AND m.biz_id IS NOT NULL AND EXISTS (
                 SELECT 1 FROM queue_ledger l WHERE l.topic_id = m.topic_id AND l.group_id = 0 AND l.biz_id = m.biz_id
                   AND l.keep_until >= UTC_TIMESTAMP(6))) AS is_over
           FROM queue_message m FORCE INDEX (PRIMARY)
-          WHERE m.topic_id = the_topic AND m.priority = the_priority AND m.id BETWEEN the_from AND the_high AND m.worker_id = 0
+          WHERE m.topic_id = the_topic AND m.priority = the_priority AND m.id >= the_from AND m.worker_id = 0
           ORDER BY m.topic_id, m.priority, m.id LIMIT the_limit FOR UPDATE SKIP LOCKED) r;
-      IF the_count > 0 AND the_priority <= 9 THEN
-        SET the_at_id = the_high + 1;
+      IF the_high - the_low > the_limit * 10 + 1000 THEN
+        -- Rescue reads a claim's whole key range: no row far from the first one.
+        SELECT JSON_ARRAYAGG(k.id), MAX(k.id), COUNT(*) INTO the_ids, the_high, the_count
+          FROM JSON_TABLE(the_ids, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) k
+          WHERE k.id <= the_low + the_limit * 10 + 1000;
+      END IF;
+      -- Where the next round goes on, if this one hands out nothing: behind what it has seen, or, where
+      -- other sessions hold all of it, at the next priority.
+      IF the_priority <= 9 THEN
+        SET the_at = IF(the_count > 0, the_priority, the_priority + 1), the_at_id = IF(the_count > 0, the_high + 1, 0);
       END IF;
       IF the_any_over THEN
         OPEN the_over_ones;
@@ -268,6 +268,8 @@ BEGIN
         -- Before any row bears it: whatever a KILL leaves behind is within a claim that rescue finds.
         INSERT INTO queue_claim (worker_id, claim_no, topic_id, priority, lo, hi, n, conn_id, claimed_at)
           VALUES (the_worker, the_claim, the_topic, the_priority, the_low, the_high, the_count, CONNECTION_ID(), UTC_TIMESTAMP(6));
+        -- MariaDB takes the list for a table that is read whole, which safe updates refuse.
+        /*M! SET STATEMENT sql_safe_updates = 0 FOR */
         UPDATE JSON_TABLE(the_ids, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) k
           STRAIGHT_JOIN queue_message m FORCE INDEX (PRIMARY) ON m.topic_id = the_topic AND m.priority = the_priority AND m.id = k.id
           SET m.conn_id = CONNECTION_ID(), m.worker_id = the_worker, m.claim_no = the_claim, m.delivery_no = m.delivery_no + 1

@@ -46,7 +46,7 @@ BEGIN
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: delay is 0 to 315360000 seconds, for snooze and, in place of the retry policy, for retry; else NULL', MYSQL_ERRNO = 31021;
   END IF;
   SET the_claim = SUBSTRING_INDEX(LEFT(the_list, 64), '.', 2);
-  IF LOCATE(',', the_list) > 0 AND LENGTH(in_deliveries) <= 64000 AND the_others = '' AND LOCATE(CHAR(10), the_claim) = 0
+  IF LOCATE(',', the_list) > 0 AND LENGTH(in_deliveries) <= 64000 AND the_others = '' AND the_claim NOT REGEXP '[^0-9.]'
      AND the_claim REGEXP '^[1-9][0-9]{0,18}[.][1-9][0-9]{0,18}$' THEN
     -- Deliveries of one claim, as most lists have them, are read as a set.
     SET the_rows = SUBSTR(REPLACE(CONCAT(',', the_list), CONCAT(',', the_claim, '.'), ','), 2);
@@ -67,7 +67,7 @@ BEGIN
     REPEAT
       SET the_count = the_count + 1, the_token = LEFT(SUBSTRING_INDEX(the_rest, ',', 1), 64);
       -- As queue_claim writes it, and not otherwise: it is compared as text, too.
-      IF the_count > 1000 OR LENGTH(in_deliveries) > 64000 OR LOCATE(CHAR(10), the_token) > 0
+      IF the_count > 1000 OR LENGTH(in_deliveries) > 64000 OR the_token REGEXP '[^0-9.]'
          OR COALESCE(the_token NOT REGEXP '^[1-9][0-9]{0,18}[.][1-9][0-9]{0,18}[.][1-9][0-9]{0,18}$', TRUE) THEN
         SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: that is no delivery; pass the column delivery of queue_claim as it came, or up to 1000 with commas between', MYSQL_ERRNO = 31022;
       END IF;

@@ -200,14 +200,44 @@ async fn a_claim_has_no_row_that_is_far_from_its_first_one() {
     assert_eq!(bodies(&consumer(&scene).await.claim(100).await), ["2"]);
 }
 
-/// MariaDB cuts off there what it aggregates.
+/// One round looks where the next free row is, however many rows other sessions hold before it.
 #[tokio::test]
-async fn a_session_may_bound_how_long_its_groups_become() {
+async fn rows_that_others_hold_make_a_claim_neither_empty_nor_slow() {
+    let mut scene = Scene::new().await;
+    scene.enqueue(8).await;
+    scene.sql("UPDATE queue_message SET id = id * 100000 ORDER BY id DESC").await;
+    scene.sql("UPDATE queue_message SET priority = 9 ORDER BY id DESC LIMIT 2").await;
+    let mut consumer = consumer(&scene).await;
+    let beats = "SELECT CAST(COALESCE(MAX(beat_no), 0) AS SIGNED) FROM queue_worker";
+    let topic = scene.topic.id.0;
+    for (held, expected) in [(5, ["5"]), (6, ["6"])] {
+        scene.sql("BEGIN").await;
+        let rows =
+            format!("topic_id = {topic} AND priority = 5 AND CAST(body AS UNSIGNED) < {held}");
+        scene.sql(&format!("SELECT id FROM queue_message WHERE {rows} FOR UPDATE")).await;
+        let before = scene.number(beats).await;
+        let claimed = consumer.claim(10).await;
+        assert_eq!(bodies(&claimed), expected, "{held}");
+        let rounds = scene.number(beats).await - before;
+        assert!(rounds <= 2, "{rounds} rounds, each with a commit");
+        scene.sql("ROLLBACK").await;
+        consumer.settle(&claimed[0], "release").await;
+    }
+}
+
+/// MariaDB cuts off what it aggregates at the one, and refuses a list beside a table at the other.
+#[tokio::test]
+async fn a_session_may_bound_its_groups_and_ask_for_safe_updates() {
     let mut scene = Scene::new().await;
     scene.enqueue(1000).await;
     let mut consumer = consumer(&scene).await;
-    consumer.run("SET SESSION group_concat_max_len = 4").await;
-    assert_eq!(consumer.claim(1000).await.len(), 1000);
+    consumer.run("SET SESSION group_concat_max_len = 4, sql_safe_updates = 1").await;
+    let claimed = consumer.claim(1000).await;
+    assert_eq!(claimed.len(), 1000);
+    assert_eq!(consumer.settle_all(&claimed, "ack").await, vec!["ack"; 1000].join(","));
+    let kept = "SELECT CONCAT(@@group_concat_max_len, ' ', @@sql_safe_updates)";
+    let kept: Option<String> = consumer.conn.query_first(kept).await.unwrap();
+    assert_eq!(kept.as_deref(), Some("4 1"));
 }
 
 #[tokio::test]

@@ -176,6 +176,27 @@ async fn what_is_locked_hides_nothing_behind_it() {
 }
 
 #[tokio::test]
+async fn of_a_batch_what_is_locked_is_left_and_the_rest_is_claimed() {
+    let mut scene = Scene::new().await;
+    let expired = NewMessage::new("expired").with_unique(Unique::until_done("u"));
+    scene.sql("START TRANSACTION").await;
+    enqueue(&mut scene.conn, &scene.topic.name, &expired).await.unwrap();
+    scene.sql("COMMIT").await;
+    scene.enqueue(2).await;
+    scene
+        .sql("UPDATE queue_message SET expires_at = UTC_TIMESTAMP(6) WHERE body = 'expired'")
+        .await;
+    let mut consumer = SqlConsumer::new(scene.db.url()).await;
+    scene.sql("START TRANSACTION; SELECT topic_id FROM queue_unique FOR UPDATE").await;
+    assert_eq!(bodies(&consumer.claim_and_keep(3).await), ["0", "1"]);
+    assert_eq!(scene.number("SELECT CAST(n AS SIGNED) FROM queue_claim").await, 2);
+    scene.sql("ROLLBACK").await;
+    // Now it is discarded.
+    assert_eq!(consumer.claim(3).await.len(), 0);
+    assert_eq!(scene.hot().await, (0, 2, 1));
+}
+
+#[tokio::test]
 async fn a_retry_policy_of_any_length_fails_no_retry() {
     let mut scene = Scene::new().await;
     scene.enqueue(2).await;

@@ -104,6 +104,8 @@ async fn what_is_no_list_of_deliveries_is_refused() {
             format!("{list}{}", format!(",{claim}.7").repeat(999)),
             format!("{list},{}", "1".repeat(100_000)),
             format!("{list}\n"),
+            format!("{list}\r"),
+            list.replace(claim, &format!("{claim}\r")),
             format!("0{list}"),
             format!("{list},7"),
             format!("{list},{claim}.0"),
