@@ -197,18 +197,17 @@ async fn logged(session: &mut Session, stream: &Topic, id: MsgId) -> Result<Vec<
     let read = async |conn: &mut Link| partition::all(conn, stream.id).await;
     let partitions = session.call("read the partitions", read).await?;
     let end = |partition: &Partition| Position { partition: partition.no, offset: partition.next };
-    let mut after = Some(PageToken::Log(partitions.iter().map(end).collect()));
+    let after = Some(PageToken::Log(partitions.iter().map(end).collect()));
+    let filter = Filter { msg_id: Some(id), ..Filter::default() };
+    let mut query = Query { filter, after, limit: 100, bodies: Bodies::Leave };
     let mut positions = Vec::new();
-    while after.is_some() {
-        let filter = Filter { msg_id: Some(id), ..Filter::default() };
-        let answer =
-            find(session, stream, &Query { filter, after, limit: 100, bodies: Bodies::Leave });
-        let Answer { found, next, .. } = answer.await?;
+    while query.after.is_some() {
+        let Answer { found, next, .. } = find(session, stream, &query).await?;
         positions.extend(found.into_iter().filter_map(|found| match found.state {
             State::Logged { position, .. } => Some(position),
             _ => None,
         }));
-        after = next;
+        query.after = next;
     }
     Ok(positions)
 }
