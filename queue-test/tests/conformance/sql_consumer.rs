@@ -235,9 +235,12 @@ async fn a_session_may_bound_its_groups_and_ask_for_safe_updates() {
     let claimed = consumer.claim(1000).await;
     assert_eq!(claimed.len(), 1000);
     assert_eq!(consumer.settle_all(&claimed, "ack").await, vec!["ack"; 1000].join(","));
-    let kept = "SELECT CONCAT(@@group_concat_max_len, ' ', @@sql_safe_updates)";
-    let kept: Option<String> = consumer.conn.query_first(kept).await.unwrap();
-    assert_eq!(kept.as_deref(), Some("4 1"));
+    let kept: Option<(u32, u32)> = consumer
+        .conn
+        .query_first("SELECT @@group_concat_max_len, @@sql_safe_updates")
+        .await
+        .unwrap();
+    assert_eq!(kept, Some((4, 1)));
 }
 
 #[tokio::test]

@@ -193,7 +193,7 @@ async fn of_a_batch_what_is_locked_is_left_and_the_rest_is_claimed() {
     scene.sql("ROLLBACK").await;
     // Now it is discarded.
     assert_eq!(consumer.claim(3).await.len(), 0);
-    assert_eq!(scene.hot().await, (0, 2, 1));
+    assert_eq!(scene.hot().await, (2, 2, 1));
 }
 
 #[tokio::test]
