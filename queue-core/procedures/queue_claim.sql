@@ -227,6 +227,7 @@ BEGIN
           ORDER BY m.topic_id, m.priority, m.id LIMIT the_limit FOR UPDATE SKIP LOCKED) r;
       IF the_high - the_low > the_limit * 10 + 1000 THEN
         -- Rescue reads a claim's whole key range: no row far from the first one.
+        /*M! SET STATEMENT group_concat_max_len = 65536 FOR */
         SELECT JSON_ARRAYAGG(k.id), MAX(k.id), COUNT(*) INTO the_ids, the_high, the_count
           FROM JSON_TABLE(the_ids, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) k
           WHERE k.id <= the_low + the_limit * 10 + 1000;
