@@ -57,6 +57,7 @@ const SOURCES: &[Source] = &sources![
     public "queue_enqueue_unique",
     public "queue_enqueue_at",
     public "queue_enqueue",
+    public "queue_send_all",
     public "queue_cancel",
     public "queue_claim",
     public "queue_settle",

@@ -148,6 +148,7 @@ pub(super) fn bulk(scale: &Scale) -> Vec<Member> {
         Member::new("raw INSERT of 1000, bare table", raw(Table::Bare)),
         Member::new("Producer::send_all", ours(Way::Lane)).against("raw INSERT of 1000").bar(0.85),
         Member::new("enqueue_to, no dedupe", ours(Way::Plain)).against("raw INSERT of 1000"),
+        Member::new("CALL queue_send_all", ours(Way::Call)).against("raw INSERT of 1000"),
         Member::new("enqueue_to, ids given, dedupe window", ours(Way::Given))
             .against("raw INSERT of 1000"),
         Member::new("enqueue_to, unique keys", ours(Way::Unique)).against("raw INSERT of 1000"),

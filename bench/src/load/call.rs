@@ -1,4 +1,5 @@
-//! `CALL queue_enqueue` in a loop, by the bare driver, prepared: as in any language.
+//! `CALL queue_enqueue` or `queue_send_all` in a loop, by the bare driver, prepared: as in any
+//! language.
 
 use std::time::Instant;
 
@@ -11,6 +12,7 @@ use crate::arena::{Arena, bytes};
 use crate::figure::{Sample, rate};
 
 const ENQUEUE: &str = "CALL queue_enqueue(?, ?, NULL, NULL, NULL, NULL, NULL)";
+const SEND_ALL: &str = "CALL queue_send_all(?, ?)";
 
 pub(super) async fn run(arena: &Arena, enqueue: Enqueue) -> anyhow::Result<Sample> {
     let connections = try_join_all((0..enqueue.connections).map(|_| arena.raw())).await?;
@@ -32,11 +34,33 @@ async fn until(
     mut conn: Conn,
     topic: &str,
 ) -> anyhow::Result<u64> {
+    if enqueue.batch > 1 {
+        return batches_until(start, enqueue, conn, topic).await;
+    }
     let statement = conn.prep(ENQUEUE).await?;
     let mut messages = 0;
     while start.elapsed() < enqueue.time {
         conn.exec_drop(&statement, (topic, bytes(enqueue.body))).await?;
         messages += 1;
+    }
+    Ok(messages)
+}
+
+async fn batches_until(
+    start: Instant,
+    enqueue: Enqueue,
+    mut conn: Conn,
+    topic: &str,
+) -> anyhow::Result<u64> {
+    let message = serde_json::json!({ "body": "x".repeat(enqueue.body) });
+    let batch = serde_json::Value::from(vec![message; enqueue.batch]).to_string();
+    let statement = conn.prep(SEND_ALL).await?;
+    let mut messages = 0;
+    while start.elapsed() < enqueue.time {
+        conn.query_drop("START TRANSACTION").await?;
+        conn.exec_drop(&statement, (topic, &batch)).await?;
+        conn.query_drop("COMMIT").await?;
+        messages += enqueue.batch as u64;
     }
     Ok(messages)
 }

@@ -56,7 +56,8 @@ pub(crate) struct SenderArgs {
     /// through the producer's lanes.
     #[arg(long)]
     think_ms: Option<u64>,
-    /// Enqueue by `CALL queue_enqueue` in these transactions, instead of by the library.
+    /// Enqueue by `CALL queue_enqueue` and `queue_send_all` in these transactions, instead of by
+    /// the library.
     #[arg(long, requires = "think_ms")]
     by_sql: bool,
     /// Send through the lanes, with a journal in this directory.

@@ -7,3 +7,4 @@
 -- or, for an account of another name: rowmq grants caller --user NAME@HOST | mysql shop
 GRANT EXECUTE ON PROCEDURE queue_enqueue TO 'queue_caller'@'%';
 GRANT EXECUTE ON PROCEDURE queue_enqueue_at TO 'queue_caller'@'%';
+GRANT EXECUTE ON PROCEDURE queue_send_all TO 'queue_caller'@'%';

@@ -7,5 +7,6 @@
 -- or, for an account of another name: rowmq grants keyed --user NAME@HOST | mysql shop
 GRANT EXECUTE ON PROCEDURE queue_enqueue TO 'queue_keyed'@'%';
 GRANT EXECUTE ON PROCEDURE queue_enqueue_at TO 'queue_keyed'@'%';
+GRANT EXECUTE ON PROCEDURE queue_send_all TO 'queue_keyed'@'%';
 GRANT EXECUTE ON PROCEDURE queue_enqueue_unique TO 'queue_keyed'@'%';
 GRANT EXECUTE ON PROCEDURE queue_cancel TO 'queue_keyed'@'%';

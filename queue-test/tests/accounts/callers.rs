@@ -9,6 +9,7 @@ use rowmq_core::{NewMessage, TopicName, Unique, enqueue};
 use rowmq_test::{TestDatabase, connected};
 
 pub(crate) const ENQUEUE: &str = "CALL queue_enqueue('t', 'm', NULL, NULL, NULL, NULL, NULL)";
+const SEND_ALL: &str = r#"CALL queue_send_all('t', '[{"body":"m"},{"body":"m"}]')"#;
 const HOLD: &str = "CALL queue_enqueue_unique('t', 'm', 'k', 3600, NULL, NULL, NULL, NULL, NULL, \
                     NULL, NULL, NULL, NULL)";
 
@@ -63,6 +64,9 @@ async fn a_caller_whose_clock_is_set_is_refused() {
         run(&mut own, fresh).await;
         assert_eq!(refused(&mut caller, ENQUEUE).await, 31026, "{clock}");
         assert_eq!(refused(&mut caller, later).await, 31026, "{clock}");
+        run(&mut caller, "START TRANSACTION").await;
+        assert_eq!(refused(&mut caller, SEND_ALL).await, 31026, "{clock}");
+        run(&mut caller, "ROLLBACK").await;
         assert_eq!(refused(&mut keyed, HOLD).await, 31026, "{clock}");
         let cancel = "CALL queue_cancel('t', '019387e0-0000-7000-8000-000000000001')";
         assert_eq!(refused(&mut keyed, cancel).await, 31026, "{clock}");
@@ -233,9 +237,11 @@ async fn an_account_without_a_row_for_a_restricted_verb_is_refused() {
     run(&mut operator, &allow).await;
     run(&mut caller, ENQUEUE).await;
     assert_eq!(refused(&mut caller, &ENQUEUE.replace("'t'", "'u'")).await, 31028);
-    for call in [ENQUEUE, HOLD] {
+    run(&mut keyed, "START TRANSACTION").await;
+    for call in [ENQUEUE, HOLD, SEND_ALL] {
         assert_eq!(refused(&mut keyed, call).await, 31028);
     }
+    run(&mut keyed, "COMMIT").await;
     // Cancelling does not report that no row matched.
     run(&mut keyed, "CALL queue_cancel('t', '019387e0-0000-7000-8000-000000000001')").await;
     run(&mut operator, "UPDATE queue_access SET topic = '*'").await;
@@ -243,4 +249,20 @@ async fn an_account_without_a_row_for_a_restricted_verb_is_refused() {
     assert_eq!(row::<u64>(&mut own, "SELECT COUNT(*) FROM queue_message").await, 3);
     let wrong = "INSERT INTO queue_access VALUES ('enqeue', 'a', '*')";
     assert!(matches!(refused(&mut operator, wrong).await, 3819 | 4025));
+}
+
+#[tokio::test]
+async fn a_batch_of_a_caller_is_stored_with_its_transaction_or_not_at_all() {
+    let (database, mut own) = place().await;
+    let mut caller = session(&database.account_of(Account::Caller).await).await;
+    let stored = "SELECT (SELECT COUNT(*) FROM queue_message), (SELECT COUNT(*) FROM queue_trace)";
+    assert_eq!(refused(&mut caller, SEND_ALL).await, 31013, "no transaction is open");
+    for (end, left) in [("ROLLBACK", (0, 0)), ("COMMIT", (2, 2))] {
+        run(&mut caller, "START TRANSACTION").await;
+        run(&mut caller, SEND_ALL).await;
+        let wrong = SEND_ALL.replace("}]", "},{}]");
+        assert_eq!(refused(&mut caller, &wrong).await, 31029, "it leaves the first batch alone");
+        run(&mut caller, end).await;
+        assert_eq!(row::<(u64, u64)>(&mut own, stored).await, left);
+    }
 }

@@ -15,6 +15,7 @@ use rowmq_core::{Delivery, Error, NewMessage, enqueue_to};
 use crate::scene::{Scene, all, number, retry};
 use crate::sql_contract::client;
 use crate::sql_faults::kill_often as kill_often_session;
+use crate::sql_send_all::call;
 use crate::streams::Stream;
 
 /// Kills what the worker's sessions run until `ended`; returns how often.
@@ -139,6 +140,35 @@ async fn an_enqueue_that_fails_leaves_nothing() {
     let in_part = "SELECT COUNT(*) FROM (SELECT body FROM \
          (SELECT body FROM queue_message UNION ALL SELECT body FROM queue_scheduled) all_of_them \
          GROUP BY body HAVING COUNT(*) <> 2) in_part";
+    assert_eq!(scene.number(in_part).await, 0);
+}
+
+/// A batch by SQL is stored whole or not at all, if a call that fails is rolled back.
+#[tokio::test]
+async fn a_batch_by_sql_is_whole_or_not_at_all() {
+    let mut scene = Scene::new().await;
+    let mut conn = client(scene.db.url()).await;
+    let session = u64::from(conn.id());
+    let (url, ended) = (scene.db.url().clone(), AtomicBool::new(false));
+    let works = async {
+        let mut stored: u64 = 0;
+        for n in 0..3000 {
+            let body = serde_json::json!({"body": n.to_string()});
+            let batch = call("t", &serde_json::json!([body, body, body, body]));
+            let begun = conn.query_drop("START TRANSACTION").await.is_ok();
+            if begun && conn.query_drop(batch).await.is_ok() {
+                stored += u64::from(conn.query_drop("COMMIT").await.is_ok());
+            }
+            while conn.query_drop("ROLLBACK").await.is_err() {}
+        }
+        ended.store(true, Ordering::Relaxed);
+        stored
+    };
+    let (stored, ()) = tokio::join!(works, kill_at_once(&url, session, &ended));
+    let batches = scene.number("SELECT COUNT(DISTINCT body) FROM queue_message").await;
+    assert!(batches as u64 >= stored, "{batches} of {stored}");
+    let in_part = "SELECT COUNT(*) FROM \
+         (SELECT body FROM queue_message GROUP BY body HAVING COUNT(*) <> 4) in_part";
     assert_eq!(scene.number(in_part).await, 0);
 }
 

@@ -65,6 +65,7 @@ mod sql_faults;
 mod sql_forgotten;
 mod sql_model;
 mod sql_plans;
+mod sql_send_all;
 mod sql_settle_many;
 mod sql_unique;
 mod sql_verdicts;

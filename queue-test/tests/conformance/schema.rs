@@ -181,7 +181,7 @@ async fn the_next_migrator_need_not_wait_for_one_that_has_returned() {
     let mut next = scene.db.connect().await;
     let proxy = FaultProxy::start(scene.db.url()).await;
     // So long the server does not learn that the connection is closed.
-    proxy.delay(Duration::from_millis(200));
+    proxy.delay(Duration::from_millis(100));
     assert_eq!(migration::run(&proxy.url(scene.db.url())).await.unwrap(), []);
     assert!(store::migration::take_lock(&mut next, Duration::ZERO).await.unwrap());
 }

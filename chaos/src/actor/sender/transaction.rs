@@ -21,7 +21,7 @@ const LATE: u32 = 25;
 pub(super) enum By {
     /// The library.
     Library,
-    /// `CALL queue_enqueue`, as a program in any language uses it.
+    /// `CALL queue_enqueue` and `queue_send_all`, as a program in any language uses them.
     Sql,
 }
 
@@ -32,6 +32,8 @@ pub(super) struct Transaction {
     think: Duration,
     /// It thinks before it enqueues instead of after: its snapshot is that old.
     late: bool,
+    /// By SQL: all messages in one call.
+    at_once: bool,
     commits: bool,
 }
 
@@ -41,6 +43,7 @@ impl Transaction {
             by,
             think: Duration::from_millis(rng.random_range(0..=longest_think_ms)),
             late: by == By::Sql && rng.random_ratio(LATE, 100),
+            at_once: rng.random(),
             commits: !rng.random_ratio(ROLLBACKS, 100),
         }
     }
@@ -84,6 +87,7 @@ impl Transaction {
         match self.by {
             // The topic's limit is on what it holds now, not when the connection was new.
             By::Library => drop(enqueue_all(conn, topic, messages).await?),
+            By::Sql if self.at_once => call_at_once(conn, topic, messages).await?,
             By::Sql => call(conn, topic, messages).await?,
         }
         inserted()?;
@@ -107,5 +111,23 @@ async fn call(
             .execute(conn)
             .await?;
     }
+    Ok(())
+}
+
+async fn call_at_once(
+    conn: &mut AsyncMysqlConnection,
+    topic: &TopicName,
+    messages: &[NewMessage],
+) -> anyhow::Result<()> {
+    let given = |message: &NewMessage| {
+        let body = std::str::from_utf8(&message.body)?;
+        anyhow::Ok(serde_json::json!({ "body": body, "id": message.msg_id.to_string() }))
+    };
+    let given: Vec<_> = messages.iter().map(given).collect::<anyhow::Result<_>>()?;
+    diesel::sql_query("CALL queue_send_all(?, ?)")
+        .bind::<Text, _>(topic.as_str())
+        .bind::<Text, _>(serde_json::to_string(&given)?)
+        .execute(conn)
+        .await?;
     Ok(())
 }
