@@ -34,33 +34,25 @@ async fn until(
     mut conn: Conn,
     topic: &str,
 ) -> anyhow::Result<u64> {
-    if enqueue.batch > 1 {
-        return batches_until(start, enqueue, conn, topic).await;
-    }
-    let statement = conn.prep(ENQUEUE).await?;
+    let many = enqueue.batch > 1;
+    let statement = conn.prep(if many { SEND_ALL } else { ENQUEUE }).await?;
+    let given = if many { batch(enqueue) } else { bytes(enqueue.body) };
     let mut messages = 0;
     while start.elapsed() < enqueue.time {
-        conn.exec_drop(&statement, (topic, bytes(enqueue.body))).await?;
-        messages += 1;
+        if many {
+            conn.query_drop("START TRANSACTION").await?;
+        }
+        conn.exec_drop(&statement, (topic, &given)).await?;
+        if many {
+            conn.query_drop("COMMIT").await?;
+        }
+        messages += enqueue.batch as u64;
     }
     Ok(messages)
 }
 
-async fn batches_until(
-    start: Instant,
-    enqueue: Enqueue,
-    mut conn: Conn,
-    topic: &str,
-) -> anyhow::Result<u64> {
+/// As `queue_send_all` takes it.
+fn batch(enqueue: Enqueue) -> Vec<u8> {
     let message = serde_json::json!({ "body": "x".repeat(enqueue.body) });
-    let batch = serde_json::Value::from(vec![message; enqueue.batch]).to_string();
-    let statement = conn.prep(SEND_ALL).await?;
-    let mut messages = 0;
-    while start.elapsed() < enqueue.time {
-        conn.query_drop("START TRANSACTION").await?;
-        conn.exec_drop(&statement, (topic, &batch)).await?;
-        conn.query_drop("COMMIT").await?;
-        messages += enqueue.batch as u64;
-    }
-    Ok(messages)
+    serde_json::Value::from(vec![message; enqueue.batch]).to_string().into_bytes()
 }
