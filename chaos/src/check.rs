@@ -29,8 +29,8 @@ pub(crate) use rescue::{RescueTimes, Times};
 /// No other fault strikes this long before and after one that is measured.
 pub(crate) const CALM: Duration = Duration::from_secs(10);
 
-/// The content of the queue's tables when a run is over. It serves one purpose: to distinguish a
-/// message that waits for ever, or is dead-lettered, from one that is lost.
+/// The content of the queue's tables when a run is over. It distinguishes a message that waits for
+/// ever, or is dead-lettered, from one that is lost.
 #[derive(Debug, Default)]
 pub(crate) struct Leftovers {
     /// Not settled: ready, scheduled or claimed.

@@ -43,7 +43,7 @@ pub(crate) enum Setting {
 pub(crate) struct Fault {
     /// Its name in `--faults`.
     pub(crate) name: &'static str,
-    /// The rows of the fault matrix (docs/guarantees.md) that it stands for.
+    /// The rows of the fault matrix (docs/faults.md) that it stands for.
     pub(crate) rows: &'static str,
     /// What happens, for people.
     pub(crate) what: &'static str,
