@@ -104,7 +104,8 @@ BEGIN
   IF the_kind = 'stream' AND in_unique_key IS NOT NULL AND in_unique_for IS NULL THEN
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: a message of a stream is never done; hold its unique key for a time', MYSQL_ERRNO = 31009;
   END IF;
-  IF CONVERT(the_id USING latin1) REGEXP '^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$' THEN
+  -- The length, because $ is also before a line feed at the end.
+  IF LENGTH(the_id) = 36 AND CONVERT(the_id USING latin1) REGEXP '^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$' THEN
     SET the_id = UNHEX(REPLACE(CONVERT(the_id USING latin1), '-', ''));
   END IF;
   IF LENGTH(the_id) <> 16 THEN

@@ -4,18 +4,20 @@
 -- call for that message says what is wrong with it.
 CREATE PROCEDURE queue_send_all(
   IN in_topic    VARBINARY(255),
-  IN in_messages LONGTEXT CHARACTER SET utf8mb4
+  IN in_messages LONGBLOB
 )
   MODIFIES SQL DATA
   SQL SECURITY DEFINER
   COMMENT 'Enqueue a JSON array of messages. Outcome: @queue_sent, @queue_duplicates.'
 BEGIN
+  DECLARE the_given    LONGTEXT CHARACTER SET utf8mb4;
   DECLARE the_count    INT UNSIGNED DEFAULT 0;
   DECLARE the_sent     INT UNSIGNED DEFAULT 0;
   DECLARE the_same     INT UNSIGNED DEFAULT 0;
   DECLARE the_n        INT UNSIGNED DEFAULT 0;
   DECLARE the_fault    LONGTEXT CHARACTER SET utf8mb4 DEFAULT NULL;
   DECLARE the_text     VARCHAR(255) CHARACTER SET utf8mb4;
+  DECLARE the_number   INT UNSIGNED;
   DECLARE the_topic    INT UNSIGNED DEFAULT NULL;
   DECLARE the_kind     VARBINARY(16);
   DECLARE the_limit    INT UNSIGNED;
@@ -28,14 +30,21 @@ BEGIN
   DECLARE the_headers  LONGBLOB;
   DECLARE the_id       VARBINARY(255);
   DECLARE the_ones CURSOR FOR
-    SELECT COALESCE(CAST(body AS BINARY), FROM_BASE64(base64)), priority, ordering_key, biz_id, headers, id
+    SELECT COALESCE(CAST(body AS BINARY), FROM_BASE64(base64)), priority, ordering_key, biz_id, IF(JSON_TYPE(headers) = 'OBJECT', headers, NULL), id
     FROM JSON_TABLE(the_part, '$[*]' COLUMNS (
       n FOR ORDINALITY, body LONGTEXT PATH '$.body' ERROR ON ERROR, base64 LONGTEXT PATH '$.body_base64' ERROR ON ERROR, priority BIGINT PATH '$.priority' ERROR ON ERROR,
       ordering_key LONGTEXT PATH '$.key' ERROR ON ERROR, biz_id LONGTEXT PATH '$.biz_id' ERROR ON ERROR, headers JSON PATH '$.headers', id LONGTEXT PATH '$.id' ERROR ON ERROR)) AS given
     ORDER BY n;
 
-  IF JSON_VALID(in_messages) THEN
-    SET the_count = IF(JSON_TYPE(in_messages) = 'ARRAY', JSON_LENGTH(in_messages), 0);
+  BEGIN
+    -- Bytes that are no UTF-8 are refused here, in strict mode. A parameter of text would have them replaced
+    -- on its way in, if the caller is not in strict mode.
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION
+      SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: messages must be JSON in UTF-8', MYSQL_ERRNO = 31029;
+    SET the_given = in_messages;
+  END;
+  IF JSON_VALID(the_given) THEN
+    SET the_count = IF(JSON_TYPE(the_given) = 'ARRAY', JSON_LENGTH(the_given), 0);
   END IF;
   IF the_count NOT BETWEEN 1 AND 1000 THEN
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: messages must be a JSON array of 1 to 1000 objects, such as [{"body":"text"}]', MYSQL_ERRNO = 31029;
@@ -62,7 +71,7 @@ BEGIN
       FROM (
         SELECT given.*, IF(JSON_TYPE(message) = 'OBJECT',
             JSON_REMOVE(message, '$.body', '$.body_base64', '$.priority', '$.key', '$.biz_id', '$.headers', '$.id'), NULL) AS rest
-        FROM JSON_TABLE(in_messages, '$[*]' COLUMNS (
+        FROM JSON_TABLE(the_given, '$[*]' COLUMNS (
           n FOR ORDINALITY, message JSON PATH '$', body JSON PATH '$.body', base64 JSON PATH '$.body_base64', priority JSON PATH '$.priority',
           ordering_key JSON PATH '$.key', biz_id JSON PATH '$.biz_id', headers JSON PATH '$.headers', id JSON PATH '$.id')) AS given) AS named) AS checked;
   END;
@@ -75,7 +84,7 @@ BEGIN
     -- For a topic that does not exist, the first message's call says so.
     DECLARE CONTINUE HANDLER FOR NOT FOUND SET the_topic = NULL;
     SELECT id, kind, body_limit, searchable_ms IS NOT NULL OR trace_ppm > 0
-        OR (dedupe_window_ms IS NOT NULL AND JSON_CONTAINS_PATH(in_messages, 'one', '$[*].id'))
+        OR (dedupe_window_ms IS NOT NULL AND JSON_CONTAINS_PATH(the_given, 'one', '$[*].id'))
       INTO the_topic, the_kind, the_limit, the_singly
       FROM queue_topic WHERE name = in_topic;
   END;
@@ -92,12 +101,13 @@ BEGIN
     -- nothing to go back to any more.
     DECLARE EXIT HANDLER FOR SQLEXCEPTION, NOT FOUND
     BEGIN
-      GET DIAGNOSTICS CONDITION 1 the_text = MESSAGE_TEXT;
+      GET DIAGNOSTICS CONDITION 1 the_text = MESSAGE_TEXT, the_number = MYSQL_ERRNO;
       BEGIN
         DECLARE CONTINUE HANDLER FOR 1305 BEGIN END;
         ROLLBACK TO SAVEPOINT queue_send_all;
       END;
-      IF the_text LIKE 'queue: %' AND the_n > 0 THEN
+      -- Body, priority, id, headers; the others are about the topic or the session.
+      IF the_number IN (31003, 31004, 31005, 31006, 31027) THEN
         SET the_text = LEFT(CONCAT('queue: message ', the_n, ': ', SUBSTR(the_text, 8)), 128);
         RESIGNAL SET MESSAGE_TEXT = the_text;
       END IF;
@@ -106,7 +116,7 @@ BEGIN
 
     SET the_n = 0;
     REPEAT
-      SET the_part = IF(the_singly, in_messages, CONCAT('[', JSON_EXTRACT(in_messages, '$[0]'), ']'));
+      SET the_part = IF(the_singly, the_given, CONCAT('[', JSON_EXTRACT(the_given, '$[0]'), ']'));
       OPEN the_ones;
       REPEAT
         FETCH the_ones INTO the_body, the_priority, the_key, the_biz_id, the_headers, the_id;
@@ -119,17 +129,17 @@ BEGIN
         INSERT INTO queue_message (topic_id, priority, msg_id, enqueued_at, ordering_key, biz_id, headers, body)
           SELECT the_topic, COALESCE(priority, 5),
               -- As in queue_enqueue_unique. MySQL makes one UUID() of a statement's, hence the number.
-              COALESCE(UNHEX(REPLACE(id, '-', '')), UNHEX(CONCAT(LPAD(HEX(FLOOR(UNIX_TIMESTAMP(NOW(6)) * 1000)), 12, '0'),
+              UNHEX(IF(id IS NOT NULL, REPLACE(id, '-', ''), CONCAT(LPAD(HEX(FLOOR(UNIX_TIMESTAMP(NOW(6)) * 1000)), 12, '0'),
                 '7', LEFT(random, 3), '8', SUBSTR(random, 4, 15)))),
               UTC_TIMESTAMP(6), ordering_key, biz_id, headers, body
           FROM (
-            SELECT n, priority, ordering_key, biz_id, headers, id, COALESCE(CAST(body AS BINARY), FROM_BASE64(base64)) AS body, SHA2(CONCAT(UUID(), RAND(), n), 256) AS random
-            FROM JSON_TABLE(in_messages, '$[*]' COLUMNS (
+            SELECT n, priority, ordering_key, biz_id, IF(JSON_TYPE(headers) = 'OBJECT', headers, NULL) AS headers, id, COALESCE(CAST(body AS BINARY), FROM_BASE64(base64)) AS body, SHA2(CONCAT(UUID(), RAND(), n), 256) AS random
+            FROM JSON_TABLE(the_given, '$[*]' COLUMNS (
               n FOR ORDINALITY, body LONGTEXT PATH '$.body' ERROR ON ERROR, base64 LONGTEXT PATH '$.body_base64' ERROR ON ERROR, priority BIGINT PATH '$.priority' ERROR ON ERROR,
               ordering_key LONGTEXT PATH '$.key' ERROR ON ERROR, biz_id LONGTEXT PATH '$.biz_id' ERROR ON ERROR, headers JSON PATH '$.headers', id LONGTEXT PATH '$.id' ERROR ON ERROR)) AS given) AS parsed
           WHERE n > 1 AND LENGTH(body) <= the_limit AND COALESCE(LENGTH(headers), 0) <= 65536
             AND COALESCE(priority, 5) BETWEEN IF(the_kind = 'stream', 5, 0) AND IF(the_kind = 'stream', 5, 9)
-            AND COALESCE(id REGEXP '^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$', TRUE)
+            AND COALESCE(LENGTH(id) = 36 AND id REGEXP '^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$', TRUE)
           ORDER BY n;
         IF ROW_COUNT() = the_count - 1 THEN
           SET the_n = the_count, the_sent = the_sent + the_count - 1;

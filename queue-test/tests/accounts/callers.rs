@@ -255,14 +255,25 @@ async fn an_account_without_a_row_for_a_restricted_verb_is_refused() {
 async fn a_batch_of_a_caller_is_stored_with_its_transaction_or_not_at_all() {
     let (database, mut own) = place().await;
     let mut caller = session(&database.account_of(Account::Caller).await).await;
+    database.topic("u").await;
     let stored = "SELECT (SELECT COUNT(*) FROM queue_message), (SELECT COUNT(*) FROM queue_trace)";
     assert_eq!(refused(&mut caller, SEND_ALL).await, 31013, "no transaction is open");
-    for (end, left) in [("ROLLBACK", (0, 0)), ("COMMIT", (2, 2))] {
-        run(&mut caller, "START TRANSACTION").await;
-        run(&mut caller, SEND_ALL).await;
-        let wrong = SEND_ALL.replace("}]", "},{}]");
-        assert_eq!(refused(&mut caller, &wrong).await, 31029, "it leaves the first batch alone");
-        run(&mut caller, end).await;
-        assert_eq!(row::<(u64, u64)>(&mut own, stored).await, left);
+    // The one topic leaves traces, the other does not: singly, and by one INSERT.
+    for (topic, traces) in [("'t'", 2), ("'u'", 0)] {
+        let call = SEND_ALL.replace("'t'", topic);
+        let wrong = call.replace("}]", "},{\"body\":\"m\",\"id\":\"none\"}]");
+        for (end, messages, traces) in [("ROLLBACK", 0, 0), ("COMMIT", 2, traces)] {
+            run(&mut caller, "START TRANSACTION").await;
+            run(&mut caller, &call).await;
+            assert_eq!(
+                refused(&mut caller, &wrong).await,
+                31006,
+                "it leaves the first batch alone"
+            );
+            run(&mut caller, end).await;
+            assert_eq!(row::<(u64, u64)>(&mut own, stored).await, (messages, traces), "{call}");
+        }
+        run(&mut own, "DELETE FROM queue_message").await;
+        run(&mut own, "DELETE FROM queue_trace").await;
     }
 }

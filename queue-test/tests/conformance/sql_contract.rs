@@ -135,6 +135,11 @@ async fn every_refusal_has_its_number_and_says_what_to_do() {
         ("'t', 'b', 256, NULL, NULL, NULL, NULL", 31005, "0 (first) to 9"),
         ("'t', 'b', NULL, NULL, NULL, NULL, 'x'", 31006, "UUID"),
         ("'t', 'b', NULL, NULL, NULL, NULL, ''", 31006, "UUID"),
+        (
+            r"'t', 'b', NULL, NULL, NULL, NULL, '01234567-89ab-cdef-0123-456789abcdef\n'",
+            31006,
+            "UUID",
+        ),
         ("'t', 'b', NULL, NULL, NULL, NULL, x'00112233'", 31006, "UUID"),
         ("'t', 'b', NULL, NULL, NULL, NULL, '0123456789abcdef0123456789abcdef'", 31006, "UUID"),
         ("'t', 'b', NULL, NULL, NULL, NULL, 'zzzzzzzz-1111-1111-1111-111111111111'", 31006, "UUID"),

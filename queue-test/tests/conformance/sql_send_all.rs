@@ -31,17 +31,22 @@ async fn all_that_is_given_arrives_in_its_order() {
     let mut conn = client(scene.db.url()).await;
     let (first, last) = (Uuid::now_v7(), Uuid::new_v4());
     let messages = json!([
-        {"body": "å\u{1f600}\\\n\0", "id": first, "key": null},
-        {"body": ""},
+        {"body": "å\u{1f600}\\\n\0", "id": first, "key": null, "headers": null, "biz_id": null,
+         "priority": null, "body_base64": null},
+        {"body": "å\u{1f600}\\\n\0", "priority": null, "key": null, "biz_id": null, "headers": null,
+         "id": null, "body_base64": null},
         {"body_base64": "AP8=", "key": "ké", "biz_id": "order-1", "headers": {"trace": "å"},
          "priority": 5, "id": last.to_string().to_uppercase()},
     ]);
     assert_eq!(send(&mut conn, "t", &messages).await, (3, 0));
     let got = claim_n(&scene.worker().await, scene.topic.id, 3).await;
     let bodies: Vec<&[u8]> = got.iter().map(|one| one.body.as_slice()).collect();
-    assert_eq!(bodies, ["å\u{1f600}\\\n\0".as_bytes(), b"", &[0, 255]]);
+    let text = "å\u{1f600}\\\n\0".as_bytes();
+    assert_eq!(bodies, [text, text, &[0, 255]]);
     assert_eq!((got[0].msg_id, got[2].msg_id), (MsgId(first), MsgId(last)));
-    assert_eq!((&got[0].key, got[0].headers.is_empty()), (&None, true));
+    for none in &got[..2] {
+        assert_eq!((&none.key, &none.biz_id, none.headers.is_empty()), (&None, &None, true));
+    }
     assert_eq!(got[1].msg_id.0.get_version_num(), 7);
     assert_eq!(got[2].key.as_deref(), Some("ké".as_bytes()));
     assert_eq!(got[2].biz_id.as_deref(), Some(&b"order-1"[..]));
@@ -92,6 +97,8 @@ async fn a_refusal_names_the_message_and_stores_none_of_them() {
         ("t", with(json!({"body": "b", "headers": "{}"})), 31029, "message 2 has headers"),
         ("t", with(json!({"body": "b", "id": 1})), 31029, "message 2 has an id"),
         ("t", with(json!({"body": "b", "id": "1"})), 31006, "message 2: msg_id must be a UUID"),
+        ("t", with(json!({"body": "b", "id": format!("{}\n", Uuid::nil())})), 31006, "message 2"),
+        ("t", json!([{"body": "b", "id": format!("{}\n", Uuid::nil())}]), 31006, "message 1"),
         ("t", with(json!({"body": "b", "priority": 10})), 31005, "message 2: priority"),
         ("t", with(json!({"body": "12345678901"})), 31004, "message 2: body of 11 bytes"),
         ("t", with(json!({"body": "", "headers": {"a": "b".repeat(65536)}})), 31027, "message 2"),
@@ -138,4 +145,37 @@ async fn a_topic_that_keeps_more_of_each_message_gets_it_from_each() {
     let counts = "SELECT (SELECT COUNT(*) FROM queue_message) * 100 + \
          (SELECT COUNT(*) FROM queue_lookup) * 10 + (SELECT COUNT(*) FROM queue_trace)";
     assert_eq!(scene.number(counts).await, 333);
+}
+
+/// JSON as other languages write it: escaped, and in the character set of the connection.
+#[tokio::test]
+async fn text_arrives_as_it_is_or_is_refused() {
+    let scene = Scene::new().await;
+    let mut conn = client(scene.db.url()).await;
+    let escaped =
+        r#"[{"body":"\u00e9\ud83d\ude00\/"},{"body":"\u00e9\ud83d\ude00\/","body_base64":null}]"#;
+    let call_in = |set: &str, mode: &str| {
+        [format!("SET NAMES {set}"), format!("SET sql_mode = '{mode}'"), "BEGIN".to_owned()]
+    };
+    for (set, mode) in [("utf8mb4", ""), ("latin1", ""), ("binary", "STRICT_ALL_TABLES")] {
+        for statement in call_in(set, mode) {
+            conn.query_drop(statement).await.unwrap();
+        }
+        conn.exec_drop("CALL queue_send_all('t', ?)", (escaped,)).await.unwrap();
+        conn.query_drop("COMMIT").await.unwrap();
+        // No UTF-8: a byte of latin1.
+        conn.query_drop("BEGIN").await.unwrap();
+        let refused = conn
+            .exec_drop("CALL queue_send_all('t', ?)", (b"[{\"body\":\"\xe9\"}]".to_vec(),))
+            .await;
+        assert!(
+            matches!(&refused, Err(mysql_async::Error::Server(error)) if error.code == 31029),
+            "{set}, '{mode}': {refused:?}"
+        );
+        conn.query_drop("COMMIT").await.unwrap();
+    }
+    let got = claim_n(&scene.worker().await, scene.topic.id, 6).await;
+    for one in got {
+        assert_eq!(one.body, "é\u{1f600}/".as_bytes());
+    }
 }
