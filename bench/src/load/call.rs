@@ -36,13 +36,14 @@ async fn until(
 ) -> anyhow::Result<u64> {
     let many = enqueue.batch > 1;
     let statement = conn.prep(if many { SEND_ALL } else { ENQUEUE }).await?;
-    let given = if many { batch(enqueue) } else { bytes(enqueue.body) };
+    let list = batch(enqueue);
     let mut messages = 0;
     while start.elapsed() < enqueue.time {
         if many {
             conn.query_drop("START TRANSACTION").await?;
         }
-        conn.exec_drop(&statement, (topic, &given)).await?;
+        let given = if many { list.clone() } else { bytes(enqueue.body) };
+        conn.exec_drop(&statement, (topic, given)).await?;
         if many {
             conn.query_drop("COMMIT").await?;
         }
