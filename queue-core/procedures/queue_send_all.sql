@@ -128,7 +128,7 @@ BEGIN
       IF the_n < the_count THEN
         INSERT INTO queue_message (topic_id, priority, msg_id, enqueued_at, ordering_key, biz_id, headers, body)
           SELECT the_topic, COALESCE(priority, 5),
-              -- As in queue_enqueue_unique. MySQL makes one UUID() of a statement's, hence the number.
+              -- As in queue_enqueue_unique. MySQL may evaluate UUID() and RAND() once for all rows, hence the number.
               UNHEX(IF(id IS NOT NULL, REPLACE(id, '-', ''), CONCAT(LPAD(HEX(FLOOR(UNIX_TIMESTAMP(NOW(6)) * 1000)), 12, '0'),
                 '7', LEFT(random, 3), '8', SUBSTR(random, 4, 15)))),
               UTC_TIMESTAMP(6), ordering_key, biz_id, headers, body
