@@ -73,6 +73,10 @@ pub enum Rule {
     SlotsCount,
     /// Claims of a topic with limits take turns.
     ClaimsTakeTurns,
+    /// A claim within a worker's share holds the share until it ends.
+    SharesAreLocked,
+    /// A share is not given away while messages run in it.
+    SharesInUseAreKept,
     /// H16: a reset removes the earlier ranges.
     ResetsForget,
     /// H17: retention waits for the lowest mark of all groups.
@@ -188,6 +192,12 @@ impl Rule {
             Self::SlotsCount => text.replace("AND m.claim_no = h.claim_no", "AND m.claim_no < h.claim_no"),
             Self::ClaimsTakeTurns if text.starts_with("SELECT `queue_limit`.`topic_id`") => {
                 text.replace(" FOR UPDATE", "")
+            }
+            Self::SharesAreLocked if text.starts_with("SELECT n, max_running FROM queue_share") => {
+                text.replace(" FOR UPDATE", "")
+            }
+            Self::SharesInUseAreKept if text.starts_with("SELECT c.worker_id, COUNT(*) AS n") => {
+                text.replace("WHERE c.topic_id = ?", "WHERE FALSE AND c.topic_id = ?")
             }
             Self::ResetsForget => text.replace(
                 "DELETE r FROM queue_range r FORCE INDEX (queue_range_place) WHERE",

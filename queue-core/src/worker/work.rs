@@ -7,6 +7,7 @@ mod members;
 mod ranges;
 mod session;
 mod settle;
+pub(super) mod shares;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
