@@ -53,8 +53,8 @@ impl Work {
         let mut in_doubt = false;
         match self.plan(topic, limit).await {
             Ok(Plan::Nothing(claimed)) => return (self.settle(batch, false).await, Ok(claimed)),
-            // The other ways to claim wait for locks, and would keep those of the acks meanwhile.
-            Ok(Plan::Claim(claim)) if self.may_share(&claim, &batch) => {
+            // The other strategies wait for locks while they hold those of the acks.
+            Ok(Plan::Claim(claim)) if self.can_join_acks(&claim, &batch) => {
                 match self.try_ack_and_claim(&batch, &claim).await {
                     Ok((outcomes, claimed)) => return (Ok(outcomes), Ok(claimed)),
                     Err(error) => {
@@ -69,9 +69,9 @@ impl Work {
         (self.settle(batch, in_doubt).await, self.claim(topic, limit).await)
     }
 
-    /// Whether the claim may be made together with the acks. One that needs a larger share of its
-    /// topic's limit is made after them.
-    fn may_share(&mut self, claim: &PlainClaim, batch: &[Settled]) -> bool {
+    /// Whether the claim can be made in the transaction of the acks. One that needs a larger share
+    /// of its topic's limit is made after them.
+    fn can_join_acks(&mut self, claim: &PlainClaim, batch: &[Settled]) -> bool {
         let keys: Vec<_> = batch.iter().map(key).collect();
         let leaving = self.held.count(claim.topic, &keys);
         let cursor = self.cursor(claim.topic);
