@@ -1,6 +1,7 @@
-//! The accounts of the queue's processes, and the privileges of each: the files of
-//! `ops/deploy/grants`, which an administrator runs, the self-test compares with, and the suite
-//! runs every process under.
+//! The accounts of the queue's processes, and the privileges of each.
+//!
+//! The files of `ops/deploy/grants` define them: an administrator runs the files, the self-test
+//! compares an account's privileges with them, and the test suite runs every process under them.
 
 mod grant;
 mod held;

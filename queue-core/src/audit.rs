@@ -25,7 +25,8 @@ impl Change {
         session.transaction(operation, audited).await
     }
 
-    /// As [`make`](Self::make), where only `work` knows the detail: what it found to change.
+    /// As [`make`](Self::make), but `work` returns the detail, because only it knows what it
+    /// changes.
     ///
     /// # Errors
     /// As [`make`](Self::make).

@@ -1,9 +1,10 @@
 //! Cancelling a message in any state: while it waits, while it is ready, while its handler runs.
 //!
-//! A message that no worker has begun is removed under its row's lock. For a claimed message, the
-//! worker is asked: it cancels the handler, and discards the message unless the handler still
-//! completes. A worker that does not answer in time is fenced: the row is removed. Whatever the
-//! handler does after that, it can neither ack the message nor commit a transaction that would.
+//! A message that no worker has claimed is removed under its row's lock. For a claimed message, the
+//! session that cancels asks the worker: the worker cancels the handler, and discards the message
+//! unless the handler still completes. If the worker does not answer in time, the session removes
+//! the row, which fences the worker. Its handler may still run, but it can neither ack the message
+//! nor commit a transaction that acks it.
 
 use chrono::{DateTime, Utc};
 
@@ -31,7 +32,7 @@ pub struct Cancellation<'t> {
     at: Option<RowId>,
     /// The row whose worker was asked, and when it was first asked.
     asked: Option<(RowId, DateTime<Utc>)>,
-    /// A search did not find it.
+    /// Whether a search has missed the message once.
     missed: bool,
     entry: BulkEntry<'t>,
 }
@@ -88,8 +89,9 @@ impl<'t> Cancellation<'t> {
         Self { topic, id, at: None, asked: None, missed: false, entry: BulkEntry::new(None) }
     }
 
-    /// Records the cancellation as a person's: the audit has it from the moment a worker is asked,
-    /// and counts the message once it is cancelled.
+    /// Records in the audit that a person cancels the message. The first transaction that removes
+    /// the message or asks its worker writes the entry; the entry counts the message once it is
+    /// cancelled.
     #[must_use]
     pub fn by(self, change: &'t Change) -> Self {
         Self { entry: BulkEntry::new(Some(change)), ..self }
@@ -99,7 +101,7 @@ impl<'t> Cancellation<'t> {
     /// ready message row by row.
     ///
     /// # Errors
-    /// A database failure. A pending request then ends by itself.
+    /// A database failure. A pending request to the worker then expires.
     pub async fn attempt(&mut self, session: &mut Session, claims: Claims) -> Result<Attempt> {
         let (topic, id, entry) = (self.topic, self.id, self.entry);
         let waiting = async |conn: &mut Link| {
@@ -137,8 +139,8 @@ impl<'t> Cancellation<'t> {
         let (taken, entry) = session.transaction("cancel", take).await?;
         self.entry = entry;
         match taken {
-            // Its handler may still run, so its worker still gets the request, which ends by
-            // itself.
+            // The handler may still run. The request to its worker therefore stays until it is
+            // pruned.
             Taken::Away(was @ Was::Fenced) => Ok(Attempt::Cancelled(was)),
             Taken::Away(was) => self.over(session, Attempt::Cancelled(was)).await,
             Taken::Held(worker, since) => {
@@ -185,8 +187,8 @@ impl<'t> Cancellation<'t> {
         })
     }
 
-    /// Decides how the message ended: the asked worker has stopped its handler, or another session
-    /// cancelled the message with less patience and took it away.
+    /// Finds out how the message ended: its worker stopped the handler on request, or another
+    /// session waited less long and took the claim away.
     async fn how_it_ended(&self, session: &mut Session) -> Result<Was> {
         let Some((row, _)) = self.asked else { return Ok(Was::Stopped) };
         let look = async |conn: &mut Link| cancel::was_taken(conn, row).await;
@@ -218,8 +220,8 @@ impl<'t> Cancellation<'t> {
         Ok(())
     }
 
-    /// Finds the message's current state in this topic. An earlier message with its id may be kept,
-    /// dead or archived here: an unfinished one has precedence.
+    /// Finds the message's current state in this topic. An earlier message with the same id may
+    /// still be kept, dead or archived here: an unfinished message takes precedence.
     async fn search(&self, session: &mut Session) -> Result<Option<Found>> {
         let filter = Filter { msg_id: Some(self.id), ..Filter::default() };
         let mut query = Query { filter, after: None, limit: 10, bodies: Bodies::Leave };
@@ -282,7 +284,7 @@ async fn take(
         on_done: topic.settings.on_done,
         ledger_window: None,
         is_unique,
-        // An unneeded look for a checkpoint does no harm.
+        // Deleting a checkpoint that does not exist does no harm.
         has_checkpoint: true,
         position: None,
         traced: sampling.takes(id).then_some(Traced { msg_id: id, delivery_no }),
@@ -291,7 +293,7 @@ async fn take(
         return Ok(Taken::Locked);
     }
     if is_claimed {
-        // Its handler should stop all the same.
+        // The handler may still run and should stop.
         cancel::ask(conn, row, Some(fence.worker)).await?;
     }
     Ok(Taken::Away(if is_claimed { Was::Fenced } else { Was::Ready }))

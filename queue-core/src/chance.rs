@@ -1,5 +1,5 @@
-//! Chance: jitter and random names. A simulation lets both come from its seed, so that a history
-//! can be played again.
+//! Chance: jitter and random names. A simulation draws both from its seed, so that a history can be
+//! replayed.
 
 use std::ops::RangeInclusive;
 

@@ -37,7 +37,7 @@ pub const LIMIT: usize = 1 << 20;
 /// redrive of a dead letter.
 pub const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// The store of a worker's checkpoints. Opens nothing until one is saved or read.
+/// The store of a worker's checkpoints. It opens no connection until a checkpoint is saved or read.
 #[derive(Debug)]
 pub struct Keeper {
     pool: Pool,

@@ -16,7 +16,7 @@
 //! use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 //! use ring::rand::{SecureRandom, SystemRandom};
 //!
-//! /// A body is a nonce of its own, and what was sealed with that. Take another key before 2^32
+//! /// An encoded body is a random nonce and the sealed text. Take another key before 2^32
 //! /// messages, under another name.
 //! struct Vault(LessSafeKey);
 //!
@@ -65,8 +65,8 @@
 //! }
 //!
 //! # fn main() -> Result<(), BoxError> {
-//! // Compressed first: what is encrypted cannot be compressed any more.
-//! let key = [7; 32]; // out of a secret
+//! // Compress first: encrypted bytes do not compress.
+//! let key = [7; 32]; // from a secret
 //! let encoding = Encoding::none().then(Gzip::default()).then(Vault::new(&key)?);
 //! let topic = TopicName::new("letters")?;
 //! let text = "a long text. ".repeat(1000);
@@ -74,12 +74,12 @@
 //! assert_eq!(message.headers.get("content-encoding"), Some("gzip, vault-1"));
 //! assert!(message.body.len() < 1000);
 //!
-//! // Beside gzip, which every reader knows.
+//! // In addition to gzip, which every reader knows.
 //! let codecs = Codecs::default().with(Vault::new(&key)?).require("vault-1");
 //! let of = Owner { topic: &topic, msg_id: message.msg_id };
 //! let body = codecs.decode_of(&of, &message.headers, &message.body)?;
 //! assert_eq!(body, Some(text.clone().into_bytes()));
-//! // Moved to another message, or sent in clear: refused, and dead-lettered by a consumer.
+//! // A body moved to another message or sent in clear is refused: a consumer dead-letters it.
 //! let other = Owner { msg_id: MsgId::new(), ..of };
 //! assert!(codecs.decode_of(&other, &message.headers, &message.body).is_err());
 //! let clear = NewMessage::new(text);
@@ -151,9 +151,10 @@ pub trait Codec: Send + Sync + 'static {
 
 /// The message that a body belongs to.
 ///
-/// It stays the same while the message waits, is retried, dead-lettered and redriven, and for every
-/// group that reads it from a stream. It changes when a body goes to another message: when one is
-/// [replaced or debounced](crate::Unique::replacing), and in a topic for dead letters.
+/// The owner stays the same while the message waits, is retried, dead-lettered and redriven, and
+/// for every group that reads it from a stream. It changes when the body moves to another message:
+/// when a message is [replaced or debounced](crate::Unique::replacing), and when a dead letter
+/// moves to a dead-letter topic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner<'m> {
     /// The topic that it was sent to.
@@ -184,7 +185,7 @@ pub struct Codecs {
     free: Arc<Semaphore>,
 }
 
-/// The default of that budget.
+/// The default budget.
 const BUDGET: usize = 128 << 20;
 
 impl Default for Codecs {
@@ -216,7 +217,8 @@ impl Codecs {
         self
     }
 
-    /// Whether a body with these headers needs no decoding: it is not encoded, and need not be.
+    /// Whether a body with these headers needs no decoding: it is not encoded, and no codec is
+    /// required.
     #[must_use]
     pub fn pass(&self, headers: &Headers) -> bool {
         self.required.is_empty() && !is_encoded(headers)
@@ -230,8 +232,8 @@ impl Codecs {
     }
 
     /// Sets the most bytes of all decoded bodies of these codecs and their clones together, 128 MiB
-    /// by default. A handler whose body finds no [room](Self::room) waits for it. At least the
-    /// limit of one body.
+    /// by default. It should be at least the [limit](Self::with_limit) of one body. A handler whose
+    /// body finds no [room](Self::room) waits for it.
     #[must_use]
     pub fn with_budget(mut self, bytes: NonZeroUsize) -> Self {
         self.budget = bytes.get();
@@ -363,7 +365,7 @@ pub fn is_encoded(headers: &Headers) -> bool {
     applied(headers).next().is_some()
 }
 
-/// The codecs that the header names, except for `identity`, which is none.
+/// The codecs that the header names, except for `identity`, which means no encoding.
 fn applied(headers: &Headers) -> impl Iterator<Item = &str> {
     let is_header = |name: &str| name.eq_ignore_ascii_case(CONTENT_ENCODING);
     let values = headers.0.iter().filter(move |(name, _)| is_header(name));

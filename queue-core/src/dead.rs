@@ -14,7 +14,8 @@ use crate::store::topic::server_time;
 use crate::store::{floor, lookup, unique};
 
 /// How often a stretch is tried while another session has locked one of its rows. Each try takes
-/// some two seconds; by the end, that session (another redrive, an application) is done.
+/// some two seconds; before the tries are used up, the other session (another redrive, an
+/// application) is done.
 const TRIES: u32 = 30;
 
 /// Lists the first dead letters of the topic that match the filter, at most `limit`, in the order

@@ -1,15 +1,15 @@
 //! The doorbell: wakes consumers as soon as a message is committed, by following the server's
 //! binary log as a replica would.
 //!
-//! One follower per process, shared by its consumers. It rings through [`wake`] for the topics
-//! registered with [`listen`](Doorbell::listen). An event that it cannot read counts as a ring for
-//! every topic. A ring may come before the row is visible: MySQL sends a transaction once it is in
-//! the log, and commits it afterwards.
+//! Each process has one follower, which its consumers share. The follower rings through [`wake`]
+//! for the topics registered with [`listen`](Doorbell::listen). An event that it cannot read counts
+//! as a ring for every topic. A ring may come before the row is visible: MySQL sends a transaction
+//! once it is in the log, and commits it afterwards.
 //!
-//! It counts as [ringing](Doorbell::ringing) only while it receives what this process itself
-//! writes, the beats of its workers. This reveals a server that leaves this database out of its
-//! log, or has become a replica that logs nothing. Polling is slow only while the doorbell is
-//! ringing.
+//! The doorbell counts as [ringing](Doorbell::ringing) only while the follower receives the beats
+//! that this process's own workers write. This detects a server that leaves this database out of
+//! its log, or one that has become a replica and logs nothing. Consumers poll slowly only while the
+//! doorbell is ringing.
 
 mod event;
 mod follower;
@@ -51,9 +51,9 @@ struct House {
 static FOLLOWERS: LazyLock<Mutex<HashMap<String, Weak<Owned>>>> = LazyLock::new(Mutex::default);
 
 impl Doorbell {
-    /// Returns the follower of the database of `url`: this process's, or a new one. It connects by
-    /// itself, and reconnects for as long as it lives. `beat` is how often this process writes
-    /// something that the follower should receive.
+    /// Returns the follower of the database of `url`: the one that this process already has, or a
+    /// new one. It connects by itself, and reconnects for as long as it lives. `beat` is how often
+    /// this process writes something that the follower should receive.
     ///
     /// # Errors
     /// If no thread can be started.
@@ -86,13 +86,13 @@ impl Doorbell {
         topics.insert(topic.id, topic.name.clone());
     }
 
-    /// Whether it rings: while it does, polling is only a safety net.
+    /// Whether the doorbell is ringing. While it is, polling is only a safety net.
     #[must_use]
     pub fn ringing(&self) -> watch::Receiver<bool> {
         self.0.house.ringing.subscribe()
     }
 
-    /// Counts changes that concern consumers besides messages: floors and topics.
+    /// Counts changes of floors and topics, which consumers must notice besides new messages.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.0.house.changes.subscribe()

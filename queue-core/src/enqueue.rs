@@ -54,8 +54,9 @@ pub async fn enqueue_all(
     enqueue_to(conn, &topic, messages).await
 }
 
-/// Enqueues messages to a topic that the caller has looked up, saving a round trip. It relies on
-/// that look-up, paused or full: look the topic up again for the next transaction.
+/// Enqueues messages to a topic that the caller has looked up, saving a round trip. It trusts that
+/// look-up, also for whether the topic is paused or full: look the topic up again for the next
+/// transaction.
 ///
 /// # Errors
 /// As [`enqueue_all`].
@@ -88,7 +89,7 @@ pub async fn enqueue_to(
     enqueued
 }
 
-/// Stores messages that nothing can refuse.
+/// Stores messages that no unique key and no dedupe window can refuse.
 async fn store_plain(
     conn: &mut impl Connection,
     topic: &Topic,
@@ -172,7 +173,7 @@ pub(crate) fn check_for(topic: &Topic, message: &NewMessage) -> Result<()> {
         return Err(Error::NoPriorities { topic: topic.name.clone() });
     }
     if topic.is_stream() && message.key_until_done().is_some() {
-        // Its log keeps it: no group's ack ends it.
+        // The log keeps the message: no group's ack ends it.
         let reason = "a message of a stream is never done: hold the key for a time";
         return Err(Error::InvalidUnique { reason });
     }
@@ -205,7 +206,7 @@ fn chunks(mut messages: &[NewMessage], limit: usize) -> impl Iterator<Item = Par
             bytes += packet_share(message);
             bytes <= limit && message.deliver.is_some() == waits
         });
-        // A single message is always sent: the topic's limit has bounded it.
+        // A single message is always sent: the topic's body limit has bounded it.
         let n = fitting.count().max(1).min(messages.len());
         let (chunk, rest) = messages.split_at(n);
         messages = rest;

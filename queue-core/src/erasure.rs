@@ -56,7 +56,7 @@ pub struct Erasure {
     pub copies: Vec<CopyLeft>,
 }
 
-/// Where there is a copy of an erased message, or several.
+/// Where one or several copies of an erased message are.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 pub struct CopyLeft {
     /// The topic: a group, or one that takes a group's dead letters.
@@ -104,7 +104,7 @@ pub fn check(topic: &Topic, id: MsgId) -> Result<(), ErasureError> {
 /// nothing, and finds the copies that are left. The audit records `by` if anything was erased.
 ///
 /// # Errors
-/// An [`ErasureError`]. Nothing is erased then, unless the database fails later.
+/// An [`ErasureError`]. Nothing is erased then, unless the database fails after the erasure.
 pub async fn erase(
     session: &mut Session,
     stream: &Topic,
@@ -114,7 +114,8 @@ pub async fn erase(
     check(stream, id)?;
     let mut inbox = within(session, stream, id).await?;
     inbox.retain(|found| found.state.word() != StateWord::Logged);
-    // After the inbox, so that a message that gets its offset in between is not missed.
+    // The log is read after the inbox, so that a message that gets its offset in between is not
+    // missed.
     let positions = logged(session, stream, id).await?;
     let topic = stream.name.clone();
     match inbox.first().filter(|_| positions.is_empty()).map(|found| found.state.word()) {
@@ -137,14 +138,15 @@ pub async fn erase(
     Ok(Erasure { topic, msg_id: id, positions, erased, copies })
 }
 
-/// Finds the copies of a message; `inbox` is what else was found in the stream itself.
+/// Finds the copies of a message; `inbox` is what was found in the stream itself, outside its log.
 async fn copies(
     session: &mut Session,
     stream: &Topic,
     id: MsgId,
     inbox: Vec<Found>,
 ) -> Result<Vec<CopyLeft>> {
-    // Before and after the ready ones, so that a copy that moves in between is not missed.
+    // These are read before and after the ready copies, so that a copy that moves in between is not
+    // missed.
     let mut copies = settled_or_scheduled(session, stream, id).await?;
     copies.extend(inbox.into_iter().filter_map(|found| CopyLeft::of(found, true)));
     for topic in receivers(session, stream).await? {
@@ -168,8 +170,8 @@ async fn settled_or_scheduled(
     Ok(found.into_iter().filter_map(|(_, found)| CopyLeft::of(found, false)).collect())
 }
 
-/// Lists the topics that get copies of the stream's messages: its groups, where their dead letters
-/// go, and from there.
+/// Lists the topics that get copies of the stream's messages: its groups, the topics that take
+/// their dead letters, and so on from these topics.
 async fn receivers(session: &mut Session, stream: &Topic) -> Result<Vec<Topic>> {
     let list = async |conn: &mut Link| topics::groups_of(conn, stream.id).await;
     let mut receivers = session.call("list the groups", list).await?;
@@ -216,7 +218,7 @@ async fn logged(session: &mut Session, stream: &Topic, id: MsgId) -> Result<Vec<
 /// and those in its log.
 async fn within(session: &mut Session, topic: &Topic, id: MsgId) -> Result<Vec<Found>> {
     let start = TablePosition { table: MessageTable::Ready, at: 0, row: RowId(0) };
-    // Row by row also in a searchable topic: its lookup knows one message of an id.
+    // A searchable topic is also read row by row: its lookup has only one message for each id.
     let after = (!topic.is_stream()).then(|| PageToken::Tables(vec![start]));
     let filter = Filter { msg_id: Some(id), ..Filter::default() };
     let mut query = Query { filter, after, limit: 100, bodies: Bodies::Leave };

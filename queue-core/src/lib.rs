@@ -4,7 +4,7 @@
 //! This library has no knowledge of processes, signals or HTTP; those are in `queue-service` and
 //! the binaries.
 
-// What stands in the database, and how it is reached.
+// The database, the connections to it, and the types that everything shares.
 pub mod connection;
 pub mod migration;
 pub mod model;
@@ -12,24 +12,24 @@ pub mod procedures;
 pub mod schema;
 pub mod store;
 
-// A message comes: sent, recurring, or into a stream.
+// Enqueueing: single messages, schedules and streams.
 pub mod codec;
 mod enqueue;
 pub mod schedule;
 pub mod stream;
 
-// It is claimed, handled and settled.
+// Claiming, handling and settling.
 pub mod checkpoint;
 pub mod doorbell;
 pub mod handler;
 pub mod wake;
 pub mod worker;
 
-// It fails, or its worker does.
+// Failures of messages and of workers.
 pub mod dead;
 pub mod rescue;
 
-// People look for it and change it.
+// Finding, inspecting and changing what is there.
 pub mod cancellation;
 pub mod erasure;
 pub mod find;
@@ -40,7 +40,7 @@ pub mod topic;
 pub mod trace;
 mod waiting;
 
-// Who may do what, whether all is well, and what the rest rests on.
+// Accounts, the self-test, and what the other modules build on.
 pub mod account;
 pub mod actor;
 pub mod audit;

@@ -1,5 +1,5 @@
-//! The schema's embedded migrations: additive only, run by one migrator at a time, and they give up
-//! rather than block a table while waiting for its lock.
+//! The schema's embedded migrations. They only add to the schema, and one migrator runs them at a
+//! time. A migration gives up rather than block a table while it waits for the table's lock.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -109,7 +109,8 @@ fn is_ours(applied: &[String]) -> bool {
     applied.iter().all(|name| MIGRATIONS.iter().any(|(known, _)| name == known))
 }
 
-/// The links to be in use after this upgrade: the current ones if they are right, else the others.
+/// The links that calls use after this upgrade: the current links if they lead to this release's
+/// bodies, else the other ones.
 async fn links(conn: &mut impl Connection, installed: &BTreeMap<String, String>) -> Result<Links> {
     let in_use = match store::installation::links(conn).await {
         Err(error) if error.fault() == Fault::Schema => Links::Even,
@@ -124,7 +125,7 @@ fn stale(links: Links, installed: &BTreeMap<String, String>) -> impl Iterator<It
 }
 
 /// Creates the procedures that are missing or from another release, switches to them, and removes
-/// those that no call can be in any more.
+/// those that no call can still be running.
 async fn repair_procedures(conn: &mut AsyncMysqlConnection) -> Result<Vec<Pending>> {
     let installed = store::procedure::installed(conn).await?;
     let can_replace = store::procedure::can_replace(conn).await?;

@@ -1,6 +1,6 @@
 //! The shared vocabulary: ids and names, messages on their way in ([`NewMessage`]) and to a handler
-//! ([`Delivery`]), topics with their settings, and errors. Nothing here speaks to the
-//! database; ids and names say how it stores them.
+//! ([`Delivery`]), topics with their settings, and errors. Nothing here accesses the database, but
+//! ids and names define how they are stored.
 
 mod access;
 mod audit;

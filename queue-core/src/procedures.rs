@@ -1,4 +1,4 @@
-//! The stored procedures of the SQL contract, created by one script that can be run repeatedly.
+//! The stored procedures of the SQL contract.
 //!
 //! Each public name leads to its body in three steps, so that a release can replace everything
 //! under load:
@@ -7,12 +7,11 @@
 //!    `queue_installation` names. It is created again only if its parameters change, because MySQL
 //!    drops the grants on a procedure with the procedure.
 //! 2. `queue_claim__even` and `queue_claim__odd`, the links: each calls the body of one release. An
-//!    upgrade re-creates those that are not in use, and then switches over in one statement. MySQL
-//!    cannot replace a procedure, and keeps one that a transaction has called locked until the
-//!    transaction ends: links in use could not be dropped, and could not be missing even for a
-//!    moment.
-//! 3. `queue_claim__1a2b3c4d`: the body. The checksum of all sources is in the name, and bodies
-//!    call bodies of the same checksum: a call ends in the release it began in.
+//!    upgrade re-creates the links that are not in use, and then switches over in one statement. It
+//!    cannot re-create links in use: MySQL cannot replace a procedure, and cannot drop one that an
+//!    open transaction has called; and calls would fail while the link is missing.
+//! 3. `queue_claim__1a2b3c4d`: the body. Its name contains the checksum of all sources, and bodies
+//!    call bodies of the same checksum, so a call ends in the release in which it began.
 
 use std::collections::BTreeMap;
 
@@ -82,7 +81,7 @@ pub struct Routine {
 }
 
 impl Routine {
-    /// Whether the installed procedure of this name, by its comment, is this one.
+    /// Whether the procedure is installed as it must be, according to its comment.
     #[must_use]
     pub fn is_in(&self, installed: &BTreeMap<String, String>) -> bool {
         installed.get(&self.name).is_some_and(|comment| comment.contains(&self.mark))
@@ -150,7 +149,7 @@ fn body_name(name: &str, checksum: &str) -> String {
     format!("{name}__{checksum}")
 }
 
-/// Makes the source into the body under its checksummed name, which calls other bodies by theirs.
+/// Makes a body of the source: its own name and the names of the bodies it calls get the checksum.
 fn body(source: &Source, checksum: &str) -> Routine {
     let mut create = source.text.to_owned();
     for other in SOURCES {
@@ -178,8 +177,8 @@ impl Heading<'_> {
     }
 }
 
-/// Reads a source's heading. The sources are ours, and a test reads each heading: a part that is
-/// not found is empty.
+/// Reads a source's heading. A part that is not found is empty: the sources are part of this
+/// program, and a test reads each heading.
 fn heading(text: &str) -> Heading<'_> {
     let after = text.split_once("CREATE PROCEDURE ").map_or("", |(_, after)| after);
     let head = after.split_once("\nBEGIN").map_or("", |(head, _)| head);
@@ -234,8 +233,7 @@ fn forward(source: &Source, name: String, mark: &str, comment: &str, call: &str)
 }
 
 /// Returns the installed procedures to drop: bodies that no link led to when this upgrade began,
-/// whose calls have long ended, and helpers under their plain names, as the first migrations made
-/// them.
+/// whose calls ended long ago, and helpers under plain names, which the first migrations created.
 #[must_use]
 pub fn superseded(installed: &BTreeMap<String, String>) -> Vec<String> {
     let checksum = checksum();

@@ -69,8 +69,8 @@ pub async fn rows_held(conn: &mut impl Connection, worker: WorkerId) -> Result<u
     }
     // Read last: a message that is taken away in between is counted twice rather than missed.
     let taken = cancel::taken_from(conn, worker).await?;
-    // A claim may come to light after this. A message that was taken away has no claim, so together
-    // with it that claim was not alone.
+    // A claim of this worker may be found later. If a message was taken away from the worker, that
+    // claim was not its only message, so the count must not be 1.
     Ok(if taken > 0 { rows.max(1).saturating_add(taken as u64) } else { rows })
 }
 
@@ -291,9 +291,9 @@ async fn free(
     moves::equal("rescue: free the rows", claimed.rows.len(), freed)
 }
 
-/// Makes those rows of a claim ready again that its worker does not hold any more, because their
-/// settlement is undone; leaves those in `held`. The claim stays. Runs within the caller's
-/// transaction. Returns how many rows it made ready.
+/// Makes the rows of a claim ready again that are not in `held`: their worker has settled them, but
+/// the server has lost the settlement. The claim stays. Runs within the caller's transaction.
+/// Returns how many rows it made ready.
 ///
 /// # Errors
 /// A database failure, or [`crate::Error::Counts`]; roll back.

@@ -17,7 +17,8 @@ use crate::store::topic::server_time;
 /// the topic does not take; a database failure.
 pub async fn set(conn: &mut impl Connection, schedule: &Schedule) -> Result<Standing> {
     let topic = store::topic::existing(conn, &schedule.topic).await?;
-    // Otherwise a tick under way would be put back.
+    // Without the lock, this could set the schedule back behind a tick that another session is
+    // enqueueing.
     stored::lock(conn, &schedule.name).await?;
     let now = server_time(conn).await?.and_utc();
     let next = schedule.recurrence.next_after(now).ok_or_else(|| Error::InvalidRecurrence {
@@ -55,8 +56,7 @@ pub async fn tick(conn: &mut impl Connection, name: &ScheduleName) -> Result<usi
     let Some(due) = stored::lock_due(conn, name).await? else { return Ok(0) };
     let found = store::topic::find(conn, &due.schedule.topic).await?;
     let Some(mut topic) = found else { return Ok(0) };
-    // A tick is the queue's own promise from when the schedule was set: it is enqueued even if the
-    // topic is full.
+    // A topic's limit does not stop a schedule: its ticks are enqueued even if the topic is full.
     topic.backlog = None;
     let (ticks, next) = due.schedule.due(due.next_at, due.now);
     let messages: Vec<_> = ticks.iter().map(|tick| due.schedule.message(*tick)).collect();

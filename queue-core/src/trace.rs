@@ -1,8 +1,8 @@
 //! The trace of a message: its enqueue, its claims, and the outcome of each delivery.
 //!
-//! A topic's [`Sampling`](crate::model::Sampling) decides which messages leave one. Each event is a
-//! row written by the transaction that causes the event, so the trace shows exactly what was
-//! committed. Only the claim of a stream's range is written right after it.
+//! A topic's [`Sampling`](crate::model::Sampling) decides which messages leave a trace. Each event
+//! is a row written by the transaction that causes the event, so the trace shows exactly what was
+//! committed. Only the event for the claim of a stream's range is written right after the claim.
 
 mod history;
 

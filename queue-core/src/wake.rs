@@ -35,7 +35,7 @@ impl Wakes {
             woken = of_stream => woken,
         };
         if woken.is_err() {
-            // The topics are never forgotten.
+            // This never happens: the senders are never removed.
             std::future::pending::<()>().await;
         }
     }

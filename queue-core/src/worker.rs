@@ -245,8 +245,8 @@ impl Worker {
         }
         let own = self.ask(|reply| Command::Claim { topic: id, limit, reply }).await??;
         let rest = limit.saturating_sub(u32::try_from(own.len()).unwrap_or(u32::MAX));
-        // The caller owns no messages until both claims are answered: if it goes before then, they
-        // are given back.
+        // The caller owns no messages until both claims are answered. If it is dropped before, the
+        // messages are given back.
         let of_stream = match (topic.group(), member) {
             (Some(group), _) if rest > 0 => self.ask_for_range(group, rest).await,
             (None, Some(member)) if rest > 0 => self.ask_for_member(member, rest).await,
@@ -298,8 +298,8 @@ impl Worker {
         self.ask(|reply| Command::Settle { batch, in_doubt: true, reply }).await?
     }
 
-    /// Records that [`Effects`] have acked these rows. The acks must be certain: no worker finds a
-    /// claim that is forgotten while it still has rows.
+    /// Records that [`Effects`] have acked these rows. The acks must be certain: if a claim is
+    /// forgotten while it still has rows, no worker finds these rows.
     ///
     /// # Errors
     /// [`Error::WorkerDead`]; a database failure, after which the worker's next comparison with the

@@ -155,7 +155,7 @@ impl Scope {
             Self::Server => Some(Object::Server),
             Self::Database(pattern) => matches(pattern, of).then_some(Object::Database),
             Self::Table(database, name) => {
-                // The view of connections, which is not granted by the files.
+                // The optional view of connections, which `process-list.sql` grants.
                 let is_table = ours(database, name) && name != "queue_connection";
                 is_table.then(|| Object::Table(name.clone()))
             }

@@ -13,7 +13,7 @@ use crate::model::{Error, Fault, Result};
 /// in milliseconds; an address that swallows packets never does.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(5);
 
-/// The same for each of several hosts: all of them should be tried within a lease.
+/// The same for each host of a URL that names several: all of them should be tried within a lease.
 const DEADLINE_OF_SEVERAL: Duration = Duration::from_secs(2);
 
 /// The purpose of a connection, which decides how soon the server drops it when it falls silent.

@@ -1,4 +1,4 @@
-//! The hosts of a URL, and what this process has learned of them.
+//! The hosts of a URL, and what this process has learned about them.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use mysql_async::Opts;
 use secrecy::{ExposeSecret, SecretString};
 
-/// How long a host that gave no answer is tried last. Long enough that reconnects do not each wait
-/// for it, short enough that a repaired host is soon in use again.
+/// How long a host that gave no answer is tried after all others. Long enough that not every
+/// reconnect waits for it, short enough that a repaired host is soon in use again.
 const DISTRUST: Duration = Duration::from_secs(30);
 
 /// A host's place in the URL.
@@ -99,7 +99,7 @@ impl Hosts {
         order.into_iter().map(HostNo).collect()
     }
 
-    /// Records that this host serves; `all_write` if the others would as well.
+    /// Records that this host serves; `all_write` if the other hosts take writes too.
     pub(super) fn serves(&self, host: HostNo, all_write: bool) {
         let mut learned = self.learned.lock().unwrap_or_else(PoisonError::into_inner);
         learned.served = host.0;

@@ -4,9 +4,9 @@ use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 
 /// A query of Diesel's that the connection keeps prepared by its text.
 ///
-/// Diesel prepares every UPDATE, every upsert and every query with a piece of SQL at each call: two
-/// round trips instead of one, because their texts could be of many shapes. Each query of the store
-/// has one.
+/// Diesel prepares every UPDATE, every upsert and every query with raw SQL again at each call,
+/// because the text could differ each time. That takes two round trips instead of one. Each query
+/// of the store has one fixed text, so it can stay prepared.
 #[derive(Debug, Clone)]
 pub(super) struct Kept<Q>(pub(super) Q);
 

@@ -170,8 +170,8 @@ impl Manager for Opener {
         Ok(Pooled { conn, host })
     }
 
-    /// A connection comes back only after a call that completed, so a check at checkout (a round
-    /// trip) would find nothing that `call` does not.
+    /// A connection comes back only after a call that completed. A check at checkout would cost a
+    /// round trip, and find nothing that `call` does not.
     async fn recycle(&self, _: &mut Pooled, _: &Metrics) -> RecycleResult<Error> {
         Ok(())
     }

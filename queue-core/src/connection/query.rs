@@ -64,8 +64,8 @@ pub(crate) async fn execute(
 ///
 /// On MariaDB, a `KILL QUERY` that arrives while a range is planned makes the statement match
 /// nothing and report success (*run* on 11.8: with one kill in seven; not on MySQL 9.7, nor where
-/// keys are joined from a list, for which [`execute`] suffices). A stream's worker took its own
-/// range for another worker's, and held it for as long as it lived.
+/// keys are joined from a list, for which [`execute`] suffices). Because of this, a stream's worker
+/// once took its own range for another worker's, and held it for as long as it lived.
 pub(crate) async fn execute_surely(
     conn: &mut impl Connection,
     operation: &'static str,

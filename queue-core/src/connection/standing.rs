@@ -15,18 +15,18 @@ pub(crate) struct Standing {
     pub(crate) greeted_as: u32,
 }
 
-/// No index: asks whether the server takes writes, in a statement that every server accepts: what
-/// is particular to a product is in comments that only that product reads. A MariaDB without Galera
-/// may not know `@@wsrep_on`.
+/// No index: asks whether the server takes writes. Every server accepts the statement: what only
+/// one product knows is in comments that only that product reads. A MariaDB without Galera may not
+/// know `@@wsrep_on`.
 const STANDING: &str = "SELECT CAST(@@global.read_only AS CHAR) AS read_only, \
      CAST(@@global.innodb_read_only AS CHAR) AS innodb_read_only \
      /*!80000 , CAST(@@global.super_read_only AS CHAR) AS super_read_only */ \
      /*M!100600 , (SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_VARIABLES \
      WHERE VARIABLE_NAME = 'WSREP_ON') AS wsrep_on */";
 
-/// No index: asks whether a Galera node is in the cluster, once it has applied all that the cluster
-/// had committed before: what a former writer acknowledged must be visible here (a lane's row,
-/// say).
+/// No index: asks whether a Galera node is in the cluster. The node answers after it has applied
+/// everything that the cluster had committed before, so that this session sees what a former writer
+/// acknowledged, such as a lane's row.
 const NODE: &str = "SET SESSION wsrep_sync_wait = 1; \
      SELECT (SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS \
      WHERE VARIABLE_NAME = 'WSREP_READY') AS wsrep_ready, \

@@ -42,8 +42,8 @@ impl<'q> Statement<'q> {
     }
 
     /// Does not keep the statement prepared if `once`: for texts of many shapes. A connection that
-    /// had kept an INSERT of every size up to 1000 rows cost the server 2 GB, and 16 of them used
-    /// up all its prepared statements.
+    /// had kept an INSERT of every size up to 1000 rows cost the server 2 GB, and 16 such
+    /// connections used up all its prepared statements.
     pub(crate) fn once(mut self, once: bool) -> Self {
         self.once = once;
         self

@@ -30,8 +30,8 @@ pub async fn transaction<C: Connection, T>(
     again_on_conflict(conn, operation, async |conn| once(conn, operation, &mut work).await).await
 }
 
-/// Runs `work`, and runs it again after a deadlock or lock wait. After such a failure it must leave
-/// nothing in the server: a statement that commits by itself, say.
+/// Runs `work`, and runs it again after a deadlock or lock wait. `work` must leave nothing in the
+/// server after such a failure. A single statement that commits by itself meets this condition.
 ///
 /// # Errors
 /// What `work` returned.
@@ -108,8 +108,8 @@ async fn roll_back<T>(
     }
 }
 
-/// How often a ROLLBACK is sent that is killed each time. Beside a session that kills without a
-/// pause, up to 7 of them in a row were killed in 380 tries on a busy machine (*run*).
+/// How often a ROLLBACK is sent if every one is killed. Beside a session that killed without a
+/// pause, up to 7 in a row were killed, in 380 tries on a busy machine (*run*).
 const ROLLBACKS: u32 = 1000;
 
 /// Sends a ROLLBACK, and again while it is killed (KILL QUERY). MariaDB 11.8.9 answers a killed one

@@ -1,4 +1,4 @@
-//! The loss that a crash or a failover can cost: the grade of the server's settings.
+//! What a crash or a failover can lose with the server's settings.
 
 use super::{Check, Verdict, check};
 use crate::store::doctor::Variables;

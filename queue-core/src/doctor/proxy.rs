@@ -9,8 +9,8 @@ use crate::store::doctor as ask;
 const NAME: &str = "no multiplexing proxy";
 
 /// Asks two sessions for their connection ids, and the first one again while the other has a
-/// transaction open. A proxy that lends server connections by the statement or by the transaction
-/// must then give the first session another connection. `standing` belongs to the other session.
+/// transaction open. A proxy that lends server connections per statement or per transaction must
+/// then give the first session another connection. `standing` belongs to the other session.
 pub(super) async fn direct(
     conn: &mut impl Connection,
     other: &mut impl Connection,
@@ -34,7 +34,7 @@ pub(super) async fn direct(
         );
         return Ok(check(NAME, false, Verdict::Failure, detail));
     }
-    // The greeting has 32 bits of an id that may be longer.
+    // The greeting has only the low 32 bits of an id that may be longer.
     let is_greeters = of_other.0 & u64::from(u32::MAX) == u64::from(standing.greeted_as);
     let detail = if is_greeters {
         "CONNECTION_ID() is the server's own, and that of its greeting".to_owned()

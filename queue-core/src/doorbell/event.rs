@@ -63,8 +63,8 @@ pub(super) fn understand<'t>(
     }
     let writes = WRITES.contains(&kind) || COMPRESSED_WRITES.contains(&kind);
     match table.table_name_raw() {
-        // Writes to the log ring, too: batches are appended to it directly, and every member reads
-        // what one of them has sequenced.
+        // Writes to the log ring too: producers append batches to it directly, and when one member
+        // sequences messages, every member reads them.
         b"queue_message" | b"queue_log" if writes => Heard::Messages(rung(event, table)),
         b"queue_floor" => Heard::Floors(rung(event, table)),
         b"queue_topic" | b"queue_switch" => Heard::TopicsChanged,

@@ -21,15 +21,16 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// privilege may have been granted since.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// This many missed beats are no accident.
+/// How many beats may be missing before the stream counts as failed.
 const BEATS: u32 = 4;
 
-/// Starts the follower on its own thread: a handler that blocks its runtime stops no ring.
+/// Starts the follower on its own thread, so that a handler that blocks its runtime delays no ring.
 pub(super) fn start(house: Arc<House>, beat: Duration, stop: CancellationToken) -> Result<()> {
     let follower = Follower { house, patience: beat * BEATS, warned: false, pause: PAUSE };
     actor::spawn("rowmq-doorbell", move || async move {
         let house = Arc::clone(&follower.house);
-        // It awaits nothing that another task needs; its connection ends with it.
+        // The follower can be dropped at any await: no other task needs its result, and its
+        // connection closes with it.
         stop.run_until_cancelled(follower.run()).await;
         set_ringing(&house, false);
     })
@@ -47,7 +48,7 @@ impl Follower {
     async fn run(mut self) {
         loop {
             let house = Arc::clone(&self.house);
-            // A separate task: the driver panics on a truncated event.
+            // A separate task, because the driver panics on a truncated event.
             let heard = tokio::spawn(listen(house, self.patience)).await;
             let rang = self.house.ringing.borrow().to_owned();
             set_ringing(&self.house, false);
@@ -61,7 +62,7 @@ impl Follower {
         }
     }
 
-    /// Logs one warning each time it stops or cannot begin.
+    /// Logs one warning each time that the doorbell stops ringing or cannot begin.
     fn report(&mut self, error: &Error) {
         if self.warned {
             tracing::debug!(%error, "The doorbell still does not ring.");

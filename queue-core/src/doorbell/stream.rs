@@ -30,8 +30,8 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// Opens a stream to the server that takes writes and waits for its first event: only that
-    /// proves that the account may follow.
+    /// Opens a stream to the server that takes writes, and waits for its first event: only an event
+    /// proves that the account may follow the log.
     ///
     /// # Errors
     /// [`Error::NoDoorbell`] with what is missing and the fix; as [`connect()`](crate::connection).

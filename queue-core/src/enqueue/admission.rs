@@ -13,8 +13,8 @@ use crate::store::{dedupe, lookup, trace, unique};
 pub enum Enqueued {
     /// It is stored.
     Stored(MsgId),
-    /// It was not stored: a message with its id was stored within the topic's dedupe window, or
-    /// this message holds its unique key.
+    /// It was not stored: a message with its id was stored within the topic's dedupe window, or the
+    /// message with the returned id holds its unique key.
     Duplicate(MsgId),
     /// It replaced this message, whose id stays.
     Replaced(MsgId),
@@ -46,7 +46,7 @@ impl Enqueued {
     }
 }
 
-/// Whether each of the messages is stored whatever else is there, which takes one statement.
+/// Whether the messages can be stored without a check of ids and unique keys.
 #[must_use]
 pub fn is_plain(topic: &Topic, messages: &[NewMessage]) -> bool {
     messages.iter().all(|message| message.unique.is_none() && !is_deduped(topic, message))
@@ -86,8 +86,8 @@ pub async fn enqueue_in_transaction(
     Ok(enqueued)
 }
 
-/// Splits the messages so that no id and no key occurs twice in a run: the second one then finds
-/// the first in the database, like any other.
+/// Splits the messages into runs in which no id and no key occurs twice. A later message with the
+/// same id or key then finds the earlier one in the database, as it would find any other.
 fn runs<'m>(
     topic: &Topic,
     mut messages: &'m [NewMessage],
@@ -140,8 +140,8 @@ async fn admit(
             nowhere.push(message.msg_id);
         }
     }
-    // A message that its key refused must leave its id unused. One that replaced another keeps its
-    // id: its content is stored.
+    // The id of a message that its unique key refused must stay unused. The id of a message that
+    // replaced another stays entered, because its content is stored.
     dedupe::take_back(conn, topic.id, &nowhere).await?;
     Ok(refused)
 }
@@ -151,14 +151,16 @@ fn wanted(message: &NewMessage) -> Option<WantedKey<'_>> {
     Some(WantedKey { key: unique.key(), msg_id: message.msg_id, time: unique.time() })
 }
 
-/// Decides about a message whose key another one holds; `None`: it is stored, and has the key.
+/// Decides about a message whose key another message holds; `None`: it is stored and takes over the
+/// key.
 async fn meet(
     conn: &mut impl Connection,
     topic: &Topic,
     message: &NewMessage,
     holder: &Holder,
 ) -> Result<Option<Enqueued>> {
-    // The same message once more: the first one's end would free the second one's key.
+    // The same message again. If it were stored twice, the end of the first would free the key of
+    // the second.
     if holder.msg_id == message.msg_id {
         return Ok(Some(Enqueued::Duplicate(holder.msg_id)));
     }
@@ -168,7 +170,7 @@ async fn meet(
         _ => return Ok(Some(Enqueued::Duplicate(holder.msg_id))),
     };
     if holder.location.is_none() {
-        // It was enqueued to be kept.
+        // The holder was enqueued to keep the key, so it is not replaced.
         return Ok(Some(Enqueued::Duplicate(holder.msg_id)));
     }
     if unique::replace(conn, topic.id, holder, message, max_wait).await? {

@@ -15,12 +15,14 @@ use crate::stream::group::at_time;
 /// Messages that are read together.
 const READ: usize = 500;
 
-/// How late a message may get its offset and still be found by a time before which it was enqueued:
-/// its transaction was open for so long, or no sequencer ran.
+/// How long after its enqueue a message may get its offset, so that a search for messages enqueued
+/// before a given time still finds it. A message is late if its transaction stayed open for so
+/// long, or if no sequencer ran.
 const LATE: TimeDelta = TimeDelta::minutes(1);
 
-/// How many messages before and after the time in a message's id are searched: the clocks of
-/// producer and server differ, and the message got its offset at its commit.
+/// How many messages before and after the time in a message's id are searched. The message may be
+/// elsewhere in the log, because the clocks of producer and server differ and the message got its
+/// offset only after its commit.
 const BEFORE: u64 = 2000;
 const AFTER: u64 = 8000;
 
@@ -37,8 +39,8 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Searches the log of a stream, if it may hold a match and the tables have not used up the
-    /// search.
+    /// Searches the log of a stream, if the log may hold a match and the tables have been searched
+    /// to their end.
     pub(super) async fn then_log(&mut self) -> Result<()> {
         let filter = &self.query.filter;
         let in_log = filter.state.is_none_or(|state| state == StateWord::Logged);
@@ -130,7 +132,7 @@ impl Search<'_> {
     }
 
     /// Searches for a message around the time in its id, if its id has one. Returns whether it was
-    /// found. It may be in several partitions: a sender has stored it twice.
+    /// found. The message may be in several partitions, if its sender has stored it twice.
     async fn around(&mut self, id: MsgId, partitions: &[Partition]) -> Result<bool> {
         let Some(time) = id.made_at() else { return Ok(false) };
         let before = self.answer.found.len();

@@ -20,7 +20,7 @@ pub(super) const ROWS: usize = 10_000;
 /// Rows of one statement.
 pub(super) const STRETCH: u32 = 2000;
 
-/// Entries of the lookup whose messages are searched together: as many ids as one list holds.
+/// How many entries of the lookup are searched together: as many as one list of ids holds.
 const ENTRIES: u32 = 500;
 
 /// Messages that are read together.
@@ -69,7 +69,8 @@ impl Search<'_> {
             let mut found = self.by_ids(&[id]).await?;
             if let Some(found) = found.remove(&id) {
                 self.take(found);
-                // For a stream's message, what is found is its groups' state of it.
+                // For a message of a stream, the tables may have only its groups' copies: the log
+                // is searched too.
                 if !self.topic.is_stream() {
                     return Ok(());
                 }
@@ -77,7 +78,7 @@ impl Search<'_> {
         }
         let tables = match (filter.state, filter.msg_id) {
             (Some(state), None) => table_of(state).into_iter().collect(),
-            // The other tables have just been asked by their keys.
+            // The other tables have just been searched by their keys.
             (state, Some(_)) if state.is_none_or(is_in_hot_table) => vec![MessageTable::Ready],
             (Some(_), Some(_)) => Vec::new(),
             (None, _) => MessageTable::ALL.to_vec(),
@@ -150,7 +151,7 @@ impl Search<'_> {
         Ok(by_id)
     }
 
-    /// Searches for ready messages whose row the lookup does not know, in a bounded number of rows.
+    /// Searches for ready messages whose row is not in the lookup, in a bounded number of rows.
     async fn scan_for(
         &mut self,
         ids: &[MsgId],

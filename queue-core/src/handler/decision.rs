@@ -76,8 +76,8 @@ pub fn settlement_for(
     }
 }
 
-/// The message's own limit of attempts, but no more than its topic's: a producer must not keep the
-/// handlers busy with one message for ever.
+/// The message's own limit of attempts, but no more than its topic's limit, so that a producer
+/// cannot keep the handlers busy with one message for ever.
 fn max_attempts(delivery: &Delivery, topic: &TopicSettings) -> u32 {
     let own = own(delivery, delivery.headers.max_attempts());
     own.map_or(topic.max_attempts, |own| own.get().min(topic.max_attempts))

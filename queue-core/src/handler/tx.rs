@@ -30,8 +30,8 @@ use super::{Context, HandlerError};
 ///   leaves a reply that would be taken for the next query's. This is detected, and the message
 ///   fails.
 /// * **Do not keep it waiting.** It holds row locks, so the server drops its connection after a
-///   lease (10 s) in which nothing is sent; the message fails at the third time, and nothing is
-///   kept.
+///   lease (10 s) without a statement. When this happens for the third time, the message fails, and
+///   nothing is kept.
 pub trait TxHandler: Send + Sync + 'static {
     /// The content of the body.
     type Payload: DeserializeOwned + Send;

@@ -27,9 +27,9 @@ pub enum Workers {
 #[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Sign {
-    /// A session of it holds its name lock.
+    /// One of its sessions holds its name lock.
     Lock,
-    /// A session of it is in the server's process list.
+    /// One of its sessions is in the server's process list.
     List,
     /// Its last beat is no older than its lease.
     Beat,
@@ -93,7 +93,7 @@ pub async fn workers(session: &mut Session, which: Workers) -> Result<Vec<Worker
             Workers::All => store::worker::latest(conn, LATEST).await?,
             Workers::Alive => store::worker::alive(conn).await?,
         };
-        // After the rows: otherwise a session made in between would be missing from the list.
+        // The list is read after the rows: otherwise it would lack a session opened in between.
         let connections = store::process_list::show(conn).await?;
         let incarnation = store::worker::incarnation(conn).await?;
         let held = holding::ranges_held(conn).await?;

@@ -48,8 +48,9 @@ pub struct Backlog {
 }
 
 impl Backlog {
-    /// The measurement of a topic that was `full` before or not. The topic becomes full at a limit
-    /// and stays full until it is below nine tenths of it, so that it does not flap.
+    /// The measurement of a topic; `full` is whether the topic was full before. It becomes full at
+    /// a limit and stays full until it is below nine tenths of that limit, so that it does not
+    /// flap.
     #[must_use]
     pub fn measured(depth: u64, bytes: Option<u64>, full: bool, settings: &TopicSettings) -> Self {
         let reaches = |n: u64, limit: Option<NonZeroU64>| {

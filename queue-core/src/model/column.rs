@@ -1,4 +1,4 @@
-//! What a column of the database is read as and written from, where Diesel has no type for it.
+//! Types for columns of the database that Diesel has no type for.
 
 use chrono::{DateTime, NaiveDateTime, Utc};
 use diesel::deserialize::{self, FromSql, FromSqlRow};
@@ -51,7 +51,7 @@ impl From<MaybeText> for Option<String> {
     }
 }
 
-/// A moment, which the database has in UTC.
+/// A moment, which the database stores in UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, AsExpression, FromSqlRow)]
 #[diesel(sql_type = Datetime)]
 pub struct Time(pub DateTime<Utc>);

@@ -30,7 +30,7 @@ impl FailedRun {
         lines.filter_map(|line| serde_json::from_slice(line).ok()).collect()
     }
 
-    /// The whole line of a run that the database does not know yet.
+    /// The whole line of a run that the database has not recorded.
     pub(crate) fn line(
         no: DeliveryNo,
         worker: WorkerId,

@@ -121,7 +121,7 @@ pub enum State {
         /// Until when it is kept.
         keep_until: DateTime<Utc>,
     },
-    /// Acked without being handled, because another one with its biz id was.
+    /// Acked without being handled, because another message with its biz id was handled.
     Repeated {
         /// Server time at which it was acked.
         settled_at: DateTime<Utc>,

@@ -33,7 +33,7 @@ pub struct NewMessage {
     pub deliver: Option<Moment>,
     /// A delivery that has not begun by then is discarded; `None`: never.
     pub expires: Option<Moment>,
-    /// The unique key of which it is the only message.
+    /// The unique key that it is to hold.
     pub unique: Option<Unique>,
     /// The id that was made here.
     made_id: MsgId,
@@ -145,7 +145,7 @@ impl NewMessage {
         self
     }
 
-    /// Makes it the only message of its unique key.
+    /// Gives it a unique key, which one message of the topic holds at a time.
     pub fn with_unique(mut self, unique: Unique) -> Self {
         self.unique = Some(unique);
         self
@@ -162,7 +162,8 @@ impl NewMessage {
         self.unique.as_ref().filter(|unique| unique.time().is_none()).map(Unique::key)
     }
 
-    /// Whether no worker would ever handle it, as far as can be known without the server's clock.
+    /// Whether it expires before any worker can handle it, as far as this is known without the
+    /// server's clock.
     fn expires_before_it_is_ready(&self) -> bool {
         match (self.deliver, self.expires) {
             (Some(Moment::After(ready)), Some(Moment::After(end))) => end <= ready,

@@ -9,7 +9,7 @@ use crate::model::{Error, Result};
 /// The longest pattern, in bytes.
 const PATTERN_LIMIT: usize = 255;
 
-/// More than any clock is set forward or back at once.
+/// Longer than any change of local clocks.
 const SHIFT: TimeDelta = TimeDelta::hours(3);
 
 /// A cron pattern in a time zone: the ticks of a schedule.

@@ -23,7 +23,7 @@ pub const SCHEDULE_HEADER: &str = "schedule";
 /// The header of a recurring message that holds its tick, the time it was due.
 pub const TICK_HEADER: &str = "tick";
 
-/// How ticks are handled during which no janitor swept.
+/// How ticks are handled that were due while no janitor swept.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Missed {
@@ -75,7 +75,7 @@ pub struct Schedule {
     /// Its ticks.
     #[serde(flatten)]
     pub recurrence: Recurrence,
-    /// How ticks are handled during which no janitor swept.
+    /// How ticks are handled that were due while no janitor swept.
     pub missed: Missed,
     /// The priority of its messages.
     pub priority: Priority,

@@ -35,7 +35,7 @@ pub enum Settlement {
         /// How long it waits.
         delay: Duration,
     },
-    /// Never handled again by itself: moves to the dead letters, body included.
+    /// Not tried again automatically: moves to the dead letters, body included.
     DeadLetter {
         /// Why it is a dead letter.
         cause: DeadCause,

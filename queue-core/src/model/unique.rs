@@ -84,8 +84,8 @@ impl Unique {
         Self { key: key.into(), hold: KeyLifetime::UntilDone(Repeat::Debounce { max_wait }) }
     }
 
-    /// Builds the key from options, all of which may be missing: `time` is how long the key is
-    /// held, else until done.
+    /// Builds the key from options, each of which may be missing. The key is held for `time`, or
+    /// until the message is done if there is no `time`.
     ///
     /// # Errors
     /// [`Error::InvalidUnique`] if the options contradict each other.

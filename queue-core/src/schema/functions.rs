@@ -10,7 +10,7 @@ diesel::define_sql_function! {
 }
 
 diesel::define_sql_function! {
-    /// The account that the server took this connection for.
+    /// The account as which the server authenticated this connection.
     fn current_user() -> Binary;
 }
 

@@ -18,9 +18,9 @@ pub struct Start {
     pub first: RowId,
 }
 
-/// PRIMARY: finds the first row of each priority of a topic, at or above `from`, which has one row
-/// for each of [`priorities`]: a dive each. Rows that were settled long ago are dead entries of the
-/// key until the server purges them, so the caller passes where live rows begin.
+/// PRIMARY: finds the first row of each priority of a topic, one dive each. `from` has, for each of
+/// [`priorities`], the row at which the dive begins. Rows that were settled long ago are dead
+/// entries of the key until the server purges them, so the caller passes where live rows begin.
 pub async fn starts(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -124,7 +124,7 @@ pub async fn sizes(
 }
 
 /// PRIMARY: records a measurement, in the caller's transaction. Returns false if another session
-/// has locked the topic's row: the sweeper does not wait for it, it has more to do.
+/// has locked the topic's row: the sweeper does not wait, because it has other duties.
 pub async fn publish(conn: &mut impl Connection, topic: &Topic, backlog: Backlog) -> Result<bool> {
     const OPERATION: &str = "write down a backlog";
     let query = queue_topic::table.find(topic.id);

@@ -12,8 +12,8 @@ use crate::model::{DeliveryNo, MsgId, Priority, Result, RowId, TopicId, WorkerId
 use crate::schema::functions::now;
 use crate::schema::queue_cancellation::dsl;
 
-/// For how long a request to a worker stands. A caller that waits renews it in time; a request
-/// whose caller has gone must not discard the message hours later.
+/// How long a request to a worker is valid. A caller that waits for the answer renews the request
+/// in time; without its caller, a request must not discard the message hours later.
 pub const ASKED_FOR: Duration = Duration::from_secs(30);
 
 /// A row, locked by this transaction.
@@ -69,9 +69,9 @@ pub async fn is_there(
     Ok(!rows.is_empty())
 }
 
-/// PRIMARY: asks the worker that holds the message, or claims it, to stop handling it, for
+/// PRIMARY: asks the worker that holds the message, or claims it later, to stop handling it, for
 /// [`ASKED_FOR`]. Every worker reads the request with its next [pulse](super::floor::pulse).
-/// `taken_from` is the worker whose claim was taken away, and whose handler does not know yet.
+/// `taken_from` is the worker whose claim was taken away while its handler may still run.
 pub async fn ask(
     conn: &mut impl Connection,
     row: RowId,
@@ -87,9 +87,9 @@ pub async fn ask(
     Ok(())
 }
 
-/// PRIMARY: remembers that a living worker lost a claim otherwise than by a cancel. A handler of
-/// that claim may run on, and if the worker dies within the next minute, it is not known of which
-/// message. The rescue counts it as a message that was [taken](taken_from).
+/// PRIMARY: records that a living worker lost a claim for another reason than a cancellation. The
+/// claim's handlers may still run, and if the worker dies within the next minute, any of their
+/// messages may be the cause. The rescue counts this as one message that was [taken](taken_from).
 pub async fn taken_away(conn: &mut impl Connection, worker: WorkerId) -> Result<()> {
     ask(conn, RowId(NO_ROW | worker.0), Some(worker)).await
 }
@@ -97,7 +97,8 @@ pub async fn taken_away(conn: &mut impl Connection, worker: WorkerId) -> Result<
 /// The worker of a request whose message was not taken away.
 const NO_WORKER: WorkerId = WorkerId(0);
 
-/// Above every row number: with a worker's number it stands for what that worker has lost.
+/// Above every row number. Together with a worker's number, it stands for the claims that this
+/// worker has lost.
 const NO_ROW: u64 = 1 << 62;
 
 /// PRIMARY: returns whether the message was taken away from its worker.
@@ -108,8 +109,8 @@ pub async fn was_taken(conn: &mut impl Connection, row: RowId) -> Result<bool> {
     Ok(!rows.is_empty())
 }
 
-/// PRIMARY: withdraws a request, unless the message was taken away in the meantime: then the
-/// handler that was running still has to stop.
+/// PRIMARY: withdraws a request, unless the message was taken away in the meantime: its handler may
+/// still run and has to stop.
 pub async fn ask_no_more(conn: &mut impl Connection, row: RowId) -> Result<()> {
     let request = dsl::queue_cancellation.find(row).filter(dsl::worker_id.eq(NO_WORKER));
     let statement = diesel::delete(request);
@@ -125,9 +126,9 @@ pub async fn taken_from(conn: &mut impl Connection, worker: WorkerId) -> Result<
 }
 
 /// PRIMARY, a few rows, and PRIMARY of `queue_worker`: forgets up to `limit` requests that are
-/// older than `time`: their callers have gone. A message that was taken away is remembered until a
-/// beat of its worker shows that the worker has outlived that by `time`, or until the worker is
-/// declared dead: the rescue [counts](taken_from) it.
+/// older than `time`, whose callers have gone. A message that was taken away stays recorded until
+/// its worker has sent a beat at least `time` later, or until the worker is declared dead, because
+/// the rescue [counts](taken_from) it.
 pub async fn prune(conn: &mut impl Connection, time: Duration, limit: u32) -> Result<usize> {
     let statement = Statement::new(
         "DELETE FROM queue_cancellation \

@@ -234,8 +234,8 @@ pub struct LockedDead {
 }
 
 /// PRIMARY, forced: locks those of the rows that are still there, at most 512. It waits for rows
-/// that another redrive has locked, and then finds them gone: passed over, they would be missed if
-/// that redrive failed.
+/// that another redrive has locked, and then usually finds them gone. If it skipped these rows, it
+/// would miss them when the other redrive fails.
 pub async fn lock(conn: &mut impl Connection, rows: &RowSet) -> Result<Vec<LockedDead>> {
     let (condition, ids) = rows.condition();
     let statement = Statement::new(format!(

@@ -8,13 +8,13 @@ use crate::connection::Connection;
 use crate::model::{Moment, MsgId, Result, TopicId};
 
 /// PRIMARY: enters the ids, each of which must be named once, and returns those that were there
-/// already. An id whose time is over is entered as if it were not there. A session that enters an
-/// id of another open transaction waits for that transaction to end.
+/// already. An id whose time is over counts as new. If another open transaction has entered an id,
+/// this waits for that transaction to end.
 ///
-/// The statement also writes to an id that is there. So it takes the writer's lock on the row at
-/// once (a plain INSERT that fails leaves a reader's lock, and two sessions that then both want to
-/// write deadlock), it sees the id whatever the transaction's snapshot is, and the server counts it
-/// as two rows. If it counts as many rows as ids, all of them are new.
+/// The statement also updates the row of an id that is already there. So it takes an exclusive lock
+/// on that row at once; a plain INSERT that fails leaves a shared lock, and two sessions that then
+/// both want to write deadlock. It also finds the id whatever the transaction's snapshot is. The
+/// server counts an updated row twice: if it counts as many rows as ids, all ids are new.
 pub async fn enter(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -23,7 +23,7 @@ pub async fn enter(
 ) -> Result<Vec<MsgId>> {
     const OPERATION: &str = "enqueue: look for the ids";
     let mut sorted = ids.to_vec();
-    // Sorted, so that two batches never wait for each other crosswise.
+    // Sorted, so that two batches lock common ids in the same order and do not deadlock.
     sorted.sort_unstable();
     let mut repeated = Vec::new();
     for some in sorted.chunks(LIST_LIMIT) {
@@ -64,8 +64,8 @@ async fn repeats(conn: &mut impl Connection, topic: TopicId, ids: &[MsgId]) -> R
     load_surely(conn, "enqueue: look for the ids", statement).await
 }
 
-/// PRIMARY, one key at a time: removes ids that this transaction has entered, of messages that it
-/// did not store.
+/// PRIMARY, one key at a time: removes ids that this transaction has entered for messages that it
+/// then did not store.
 pub async fn take_back(conn: &mut impl Connection, topic: TopicId, ids: &[MsgId]) -> Result<()> {
     for some in ids.chunks(LIST_LIMIT) {
         let ids: Vec<_> = some.iter().map(|id| format!("\"{}\"", id.0.simple())).collect();

@@ -170,9 +170,9 @@ pub async fn lock_scratch(conn: &mut impl Connection, names: [&str; 2]) -> Resul
 
 /// PRIMARY of the duties: removes the scratch rows of this trial.
 ///
-/// By key only. For a table of a few rows the server would plan to read all of it, which briefly
-/// locks the rows of concurrent trials: they would find their own row skipped, and call a healthy
-/// server unfit.
+/// Each row is deleted by its key. For a table of a few rows the server would plan to read all of
+/// it, which briefly locks the rows of concurrent trials. Such a trial would skip its own row, and
+/// report a healthy server as unsuitable.
 pub async fn remove_scratch(conn: &mut impl Connection, names: [&str; 2]) -> Result<()> {
     for name in names {
         // A hint needs the form for several tables.

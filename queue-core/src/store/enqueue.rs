@@ -25,11 +25,11 @@ pub async fn insert(
 }
 
 /// PRIMARY: inserts the messages, in order, and advances the lane from `seq - 1` to `seq`, in one
-/// statement. The server refuses the whole statement if the lane stands elsewhere. A lane that has
-/// lost its row gets it back.
+/// statement. The server refuses the whole statement if the lane is at another number. If the
+/// lane's row is gone, the statement creates it again.
 ///
 /// # Errors
-/// As [`insert`]; a database failure if the lane stands elsewhere.
+/// As [`insert`]; a database failure if the lane is at another number.
 pub async fn insert_in_lane(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -157,8 +157,8 @@ impl Shape {
     }
 }
 
-/// Builds the INSERT of the messages. A lane's row sets its id explicitly, so each message has to
-/// state that it has none.
+/// Builds the INSERT of the messages. A lane's row sets its id explicitly, so each message's row
+/// must have a NULL id.
 fn text(messages: &[NewMessage], shape: Shape, in_lane: bool) -> String {
     let numbers = if in_lane { ["id, claim_no, ", "NULL, 0, "] } else { [""; 2] };
     let mut text = format!(

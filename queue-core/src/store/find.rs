@@ -96,10 +96,10 @@ fn columns(table: MessageTable, bodies: Bodies) -> String {
     )
 }
 
-/// KEY (id) of the messages by what the lookup says, and KEY (`msg_id`) of the others, forced:
-/// finds the messages with these ids, at most 512, in whatever topic they are by now. One
-/// statement, so one snapshot: a message that is being moved is in one place. A message that is
-/// ready or claimed is found only if the lookup of `topic` has its row.
+/// KEY (id) of the messages for the rows in the lookup, and KEY (`msg_id`) of the other tables,
+/// forced: finds the messages with these ids, at most 512, in whatever topic they are now. It is
+/// one statement, and so reads one snapshot, in which a message that is being moved is in one
+/// table. A ready or claimed message is found only if the lookup of `topic` has its row.
 pub async fn by_ids(
     conn: &mut impl Connection,
     topic: TopicId,

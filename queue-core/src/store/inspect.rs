@@ -124,7 +124,7 @@ impl FromRow for Peeked {
 }
 
 /// PRIMARY, and KEYs of the others: removes up to `limit` messages of a topic from one table, for
-/// deleting the topic. Claimed rows go too; their workers find themselves fenced.
+/// deleting the topic. Claimed rows are removed too, which fences their workers.
 pub async fn purge_some(
     conn: &mut impl Connection,
     table: MessageTable,

@@ -70,8 +70,8 @@ impl Office {
 
     /// Builds the name of the office's lock as an SQL expression: 54 bytes at most of the 64 that
     /// MySQL takes; NULL without the secret. The name contains the database, because a copy of a
-    /// database has the same secret. A killed SELECT never misses a row that it reads by its whole
-    /// key.
+    /// database has the same secret. The row is read by its whole key, so a killed SELECT does not
+    /// miss it.
     #[must_use]
     pub fn lock(self) -> String {
         format!(

@@ -16,7 +16,7 @@ use crate::model::{ClaimNo, Result, RowId, TopicId};
 use crate::schema::functions::now;
 use crate::schema::queue_message::dsl;
 
-/// The number under which lanes stand in the hot table.
+/// The topic number of the lanes' rows in the hot table.
 const NO_TOPIC: TopicId = TopicId(0);
 
 /// A producer's lane, with one batch in flight at a time.
@@ -57,7 +57,7 @@ pub enum Fenced {
     Stored,
     /// It was not, and never will be: if its statement still arrives, the server refuses it.
     NotStored,
-    /// The lane has no row, or is not where it was left.
+    /// The lane has no row, or is at an unexpected number.
     Gone,
 }
 
@@ -65,8 +65,8 @@ pub enum Fenced {
 /// priority, id, `claim_no`, `msg_id`, `enqueued_at`; the statement adds body and the rest.
 pub(super) const ROW: &str = "(0, ?, ?, ?, ?, UTC_TIMESTAMP(6), ";
 
-/// What that INSERT does if the lane's row exists. If the lane stands elsewhere, the server
-/// computes a number out of range: the error (1690) refuses the whole statement, on both servers
+/// What that INSERT does if the lane's row exists. If the lane is at another number, the server
+/// computes a value out of range: the error (1690) refuses the whole statement, on both servers
 /// and in every `sql_mode` (*run*).
 pub(super) const ADVANCE: &str = " ON DUPLICATE KEY UPDATE claim_no = \
      IF(topic_id = 0 AND msg_id = ? AND claim_no = ?, claim_no + 1, \
@@ -88,7 +88,7 @@ pub async fn open(conn: &mut impl Connection, kind: LaneKind, name: Uuid) -> Res
     Ok(LaneId { row, name, kind })
 }
 
-/// PRIMARY: reads the sequence number at which the lane stands.
+/// PRIMARY: reads the sequence number of the lane.
 pub async fn seq(conn: &mut impl Connection, lane: LaneId) -> Result<Option<u64>> {
     let query = row_of(lane).select(dsl::claim_no);
     let rows: Vec<u64> = select(conn, "read the lane", query).await?;
@@ -96,9 +96,10 @@ pub async fn seq(conn: &mut impl Connection, lane: LaneId) -> Result<Option<u64>
 }
 
 /// PRIMARY: finds out what became of the batch that was to advance the lane from `before` to the
-/// next number. If its statement has reached the lane's row, this waits for it; if not, this
-/// advances the lane past it, so that the server refuses it whenever it arrives. The lane cannot be
-/// used again, and its row must stay: an INSERT that still arrives would create it again.
+/// next number. If its statement has locked the lane's row, this waits for it. Otherwise this
+/// advances the lane beyond that number, so that the server refuses the statement whenever it
+/// arrives. The lane cannot be used again, and its row must stay: an INSERT that still arrives
+/// would create it again.
 ///
 /// # Errors
 /// A database failure; the caller may ask again.

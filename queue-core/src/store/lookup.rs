@@ -75,9 +75,9 @@ pub async fn replace(
     Ok(())
 }
 
-/// KEY (id) of the messages, forced, from `first` on: records in the lookup of `topic` the rows
-/// that messages got in `now_in` by the move just made, where `first` is the lowest of them; enters
-/// messages that were not in the lookup. A move gives ids in order, with ids of other sessions
+/// KEY (id) of the messages, forced, from `first` on: records in the lookup of `topic` the rows of
+/// messages that were just moved to `now_in`; `first` is the lowest of these rows. Messages that
+/// were not in the lookup are entered. A move gives ids in order, but ids of other sessions may lie
 /// between them: the read ends with the last of these messages.
 pub async fn follow(
     conn: &mut impl Connection,

@@ -34,8 +34,9 @@ impl Moment {
         }
     }
 
-    /// The same for the due time of a message: now, if the moment is past. No message is due before
-    /// the statement that stores it, because the look back for due messages does not reach far.
+    /// As [`sql`](Self::sql), for the due time of a message: a past moment counts as now. A due
+    /// time must not be earlier than the statement that stores the message, because the search for
+    /// due messages does not reach far back.
     pub(super) fn due_sql(self) -> &'static str {
         match self {
             Self::After(_) => self.sql(),

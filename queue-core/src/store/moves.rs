@@ -121,7 +121,7 @@ pub(super) fn into_dead(cause: DeadCause, error: &str) -> Statement<'static> {
          SELECT priority % 100, failures + ?, crashes + ?, suspicions, ?, ?, UTC_TIMESTAMP(6), \
          {WITH_FAILED_RUN}, unique_key, {CARRIED}"
     );
-    // Charges what ended the message: a crash, or else the failure just met.
+    // Adds one to what ended the message: its crashes, or else its failures.
     let crashed = u32::from(cause == DeadCause::Crashes);
     Statement::new(insert)
         .number(1 - crashed)
@@ -131,12 +131,12 @@ pub(super) fn into_dead(cause: DeadCause, error: &str) -> Statement<'static> {
         .bytes(FailedRun::line_end(error))
 }
 
-/// Moves a message to the hot table, under another topic, as one that was never tried there. Two
-/// headers are appended that name its origin, unless its headers are no JSON object. Headers may be
-/// any bytes: in latin1 every byte is a character, and MariaDB refuses to convert a text that is
-/// not UTF-8 (*run*). MySQL fails on JSON deeper than 100 instead of calling it invalid (3157,
-/// *run*): headers with more opening brackets are left as they are, because a dead letter must be
-/// stored somewhere. No floor is published: its row is new, as an enqueue's is.
+/// Builds the INSERT that moves a message to the hot table, under another topic, as one that was
+/// never tried there. It appends two headers that name the message's origin, unless the headers are
+/// no JSON object. Headers may be any bytes: in latin1 every byte is a character, and MariaDB
+/// refuses to convert a text that is not UTF-8 (*run*). MySQL fails on JSON deeper than 100 instead
+/// of calling it invalid (3157, *run*): headers with more opening brackets are left as they are,
+/// because a dead letter must be stored somewhere. No floor is published, because the row is new.
 pub(super) fn into_topic(
     topic: &DeadLetterTopic,
     cause: DeadCause,
@@ -167,7 +167,7 @@ pub(super) fn into_topic(
 /// How long a discarded message's reason is kept if the topic keeps nothing else.
 const KEEP_DISCARDED: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// PRIMARY: moves rows to the archive, to be pruned when the topic says.
+/// PRIMARY: moves rows to the archive, which keeps them for as long as the topic's settings say.
 ///
 /// # Errors
 /// [`Error::Counts`].

@@ -13,11 +13,11 @@ use crate::model::trace::Traced;
 use crate::model::{FailedRun, Priority, Result, RowId};
 use crate::schema::queue_topic;
 
-/// Crashes that a message may share with others before it is claimed alone.
+/// The number of crashes shared with other messages after which a message is claimed alone.
 ///
-/// After the first crash all rows of the worker come back together, so that a killed consumer's
-/// work runs again at once; a message that was there a second time is isolated. With a limit of
-/// one, a fleet would run the rows of every killed consumer one by one.
+/// After the first crash all rows of the worker become ready together, so that a killed consumer's
+/// work is claimed again at once. A message of a second crash is isolated. With a limit of one, a
+/// fleet would handle the rows of every killed consumer one by one.
 pub(crate) const SHARED_CRASHES: u32 = 2;
 
 /// A row that a dead worker held, locked by this transaction.

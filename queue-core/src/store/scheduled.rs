@@ -96,7 +96,7 @@ fn late((due, now): (NaiveDateTime, NaiveDateTime)) -> Duration {
 
 /// KEY (id), forced: moves locked rows, at most 512, to the hot table, in order of their due time,
 /// and returns the lowest row they got there. The age of a delayed message counts from its due
-/// time: otherwise its age would look like delay of the queue.
+/// time: otherwise its delay would look like a delay of the queue.
 ///
 /// # Errors
 /// [`crate::Error::Counts`].

@@ -87,8 +87,8 @@ pub async fn release(conn: &mut impl Connection, claimed: &ClaimedRows) -> Resul
     claimed.execute_surely(conn, "settle: release", prefix).await
 }
 
-/// PRIMARY, forced: locks those of the rows that the claim still owns. Waits, for a moment, for
-/// another claimer that is passing over them.
+/// PRIMARY, forced: locks those of the rows that the claim still owns. It waits for a moment if
+/// another claimer has locked a row while looking for ready ones.
 pub async fn wait_for_own(conn: &mut impl Connection, claimed: &ClaimedRows) -> Result<RowSet> {
     own_rows(conn, "settle: lock own rows", claimed, " FOR UPDATE").await
 }

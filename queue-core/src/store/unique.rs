@@ -1,11 +1,11 @@
 //! Unique keys: which message holds each key, and until when.
 //!
 //! Lock order: a producer waits for a key first, and then locks at most one row of a message,
-//! passing over it if it is locked. A worker that ends messages, and the rescue, wait for no key:
-//! they pass over those that are locked, and come back. The last step of a transactional handler
+//! skipping the row if it is locked. A worker that ends messages, and the rescue, do not wait for
+//! keys: they skip locked keys and try them again later. The last step of a transactional handler
 //! waits for its keys while its rows are locked, and so does a redrive. A producer that enqueues
-//! several keys one after another in one transaction can still deadlock with any of these that
-//! wait, and with other such producers: the server then rolls one of them back.
+//! several keys one after another in one transaction can still deadlock with such a handler, with a
+//! redrive and with other such producers: the server then rolls one of them back.
 
 mod release;
 mod replace;
@@ -54,16 +54,16 @@ pub enum Location {
 }
 
 /// PRIMARY: takes the keys, each of which must be named once; returns the holders of those that
-/// could not be taken. A key whose time is over is free. A session that wants a key of another open
-/// transaction waits for that transaction to end. As [`dedupe::enter`](super::dedupe::enter), it
-/// also writes to rows that are there.
+/// could not be taken. A key whose time is over is free. If another open transaction has taken a
+/// key, this waits for that transaction to end. Like [`dedupe::enter`](super::dedupe::enter), it
+/// also updates rows that are already there.
 pub async fn take(
     conn: &mut impl Connection,
     topic: TopicId,
     wanted: &[WantedKey<'_>],
 ) -> Result<Vec<Holder>> {
     let mut sorted = wanted.to_vec();
-    // Sorted, so that two batches never wait for each other crosswise.
+    // Sorted, so that two batches lock common keys in the same order and do not deadlock.
     sorted.sort_unstable();
     let mut held = Vec::new();
     for some in sorted.chunks(LIST_LIMIT) {

@@ -62,7 +62,7 @@ pub(crate) enum Taken {
 /// Makes the worker the named member, unless a living worker already is. An unknown member begins
 /// where the group begins. Runs within the caller's transaction.
 ///
-/// A worker that was declared dead stays dead, so a worker that has read this may take over.
+/// A worker that was declared dead stays dead, so this worker may take the member over from it.
 /// Acknowledgements of the dead worker change nothing afterwards, because it no longer owns the
 /// rows.
 ///
@@ -140,13 +140,13 @@ pub async fn reset_members(
         let to = offset(conn, broadcast.stream, &partition, to).await?;
         members = member::reset(conn, broadcast.id, partition.no, to).await?;
     }
-    // The members must look: no message is enqueued that would ring their doorbell.
+    // Wakes the members: no message is enqueued that would ring their doorbell.
     floor::publish(conn, broadcast.id, Priority::default(), RowId(0)).await?;
     Ok(members)
 }
 
-/// Forgets a named member: retention no longer waits for it, and if it comes back it begins where
-/// the group begins. A running member does so at once.
+/// Forgets a named member. Retention no longer waits for it, and a member that comes back with this
+/// name begins where the group begins. A running member goes there at once.
 ///
 /// # Errors
 /// [`Error::UnknownMember`]; [`Error::NoBroadcast`]; a database failure.

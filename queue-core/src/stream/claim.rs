@@ -43,13 +43,13 @@ pub struct Claim<'f> {
 /// The group's cursor is locked first. A session that resets the group also takes that lock, so
 /// that no range from before the reset remains and none is claimed twice (history H16).
 ///
-/// Where no range was free, and the group takes every message, one statement locks the cursor and
-/// advances it, if it still stands where it was seen: a transaction of five round trips. Other
-/// claims lock it first and look then, in eight.
+/// If no range was free and the group takes every message, one statement locks the cursor and
+/// advances it, provided that the cursor has not moved since it was read: a transaction of five
+/// round trips. Other claims lock the cursor first and then look for a range, in eight round trips.
 ///
 /// A group with a filter reads the headers first, so that its range holds as many wanted messages
-/// as a range without a filter: the others are passed by the thousand, and their bodies are not
-/// read.
+/// as a range without a filter. It passes up to a thousand unwanted messages at once and does not
+/// read their bodies.
 ///
 /// # Errors
 /// A database failure, or [`crate::Error::Counts`]; roll back.
@@ -154,8 +154,9 @@ async fn take_picked(
     Ok(ClaimedRange { range: None, lost, picked: Some(picked) })
 }
 
-/// Claims at the group's cursor, if it still stands where it was seen and nothing else decides what
-/// is claimed. A partition only grows: what was seen of its end is there.
+/// Claims at the group's cursor, if the cursor has not moved since it was read, and no order,
+/// filter or free range decides what is claimed. A partition only grows, so the end that was read
+/// is still within it.
 async fn go_on_as_seen(
     conn: &mut impl Connection,
     claim: Claim<'_>,
@@ -220,7 +221,8 @@ async fn go_on(conn: &mut impl Connection, claim: Claim<'_>, next: Offset) -> Re
         (hi, picked) = (end, Some(found));
     }
     if hi.max(lo) > next {
-        // Even if every message was removed: otherwise it would look like work for ever.
+        // Even if every message was removed: otherwise the partition would seem to have work for
+        // ever.
         cursor::advance(conn, group.id, no, hi.max(lo), lost).await?;
     }
     if hi <= lo {

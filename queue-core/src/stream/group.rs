@@ -94,9 +94,9 @@ pub(super) fn with_trace_of(
     Ok(TopicSettings { trace: stream.settings.trace, ..settings.clone() })
 }
 
-/// Moves a group to another offset of its stream. What its members hold of the stream is fenced;
-/// messages that wait for a retry, or lie dead, stay. Runs within the caller's transaction, in a
-/// few statements a partition, whatever the distance.
+/// Moves a group to another offset of its stream. The ranges that its members hold are fenced;
+/// retries and dead letters stay. Runs within the caller's transaction, in a few statements for
+/// each partition, whatever the distance.
 ///
 /// # Errors
 /// [`Error::NoGroup`]; [`Error::Setting`] for an offset beyond a partition's end; a database
@@ -115,7 +115,7 @@ pub async fn reset_group(conn: &mut impl Connection, group: &Topic, to: OffsetSp
         range::forget(conn, group.id, partition.no).await?;
         cursor::reset(conn, group.id, partition.no, to).await?;
     }
-    // Their handlers run on, and their workers may die of what they held before the reset.
+    // The handlers still run, and a message from before the reset may still kill its worker.
     for owner in owners.into_iter().filter(|owner| *owner != WorkerId(0)) {
         cancel::taken_away(conn, owner).await?;
     }
@@ -153,7 +153,7 @@ pub async fn replay(
     Ok(messages)
 }
 
-/// Makes the members look: no message is enqueued that would ring their doorbell.
+/// Wakes the members: no message is enqueued that would ring their doorbell.
 async fn tell_members(conn: &mut impl Connection, group: Group) -> Result<()> {
     floor::publish(conn, group.id, Priority::default(), RowId(0)).await
 }

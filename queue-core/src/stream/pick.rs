@@ -21,8 +21,9 @@ pub struct Picked {
     pub filtered: Vec<Offset>,
 }
 
-/// Reads the stretch until `limit` messages are wanted or a thousand are read, and reads few beyond
-/// that. Also returns where it stopped: at the latest before the next wanted message.
+/// Reads a stretch until it has found `limit` wanted messages or has read a thousand offsets, and
+/// reads few messages beyond that. Also returns the offset where it stopped, which is at most that
+/// of the next wanted message.
 pub(crate) async fn pick(
     conn: &mut impl Connection,
     stretch: Stretch,
@@ -61,8 +62,8 @@ impl Picked {
     }
 }
 
-/// Counts the messages that retention removed from a stretch of which nothing is wanted: those
-/// neither found nor acked in transactions of their own.
+/// Counts the messages that retention removed from a stretch without wanted messages: those that
+/// were neither read nor acked in handlers' transactions.
 pub(super) async fn pruned(
     conn: &mut impl Connection,
     range: RangeId,

@@ -47,8 +47,8 @@ pub async fn sequence(
     sequence_locked(conn, stream, &mut locked, limit).await
 }
 
-/// Locks the partitions of a stream; returns none if another sequencer is at work on them, which is
-/// left to do it.
+/// Locks the partitions of a stream. Returns none if another sequencer is at work on the stream and
+/// this one does not wait.
 pub(super) async fn lock(
     conn: &mut impl Connection,
     stream: TopicId,

@@ -1,4 +1,4 @@
-//! Gauges that show only the latest look.
+//! Gauges that show only the latest measurement.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -6,8 +6,9 @@ use std::fmt;
 use metrics::{Gauge, Label, counter, gauge};
 
 /// The gauges that one duty sets. A gauge keeps its last value for as long as the process lives. So
-/// a gauge that the latest look did not set (a topic was deleted; everything, once another process
-/// sweeps) is set to "not a number", and [`is_known`] makes the endpoint leave it out.
+/// a gauge that the latest measurement did not set is set to "not a number", and [`is_known`] makes
+/// the endpoint leave it out. This happens to the gauges of a deleted topic, and to all gauges when
+/// another process sweeps.
 #[derive(Default)]
 pub struct Gauges {
     known: HashMap<Series, Shown>,
@@ -42,7 +43,7 @@ impl Gauges {
         shown.is_fresh = true;
     }
 
-    /// Ends a look at everything: gauges that it has not set are gone.
+    /// Ends a measurement of everything: gauges that it has not set have no value any more.
     pub fn look_ended(&mut self) {
         self.known.retain(|_, shown| {
             if !shown.is_fresh {
@@ -52,7 +53,7 @@ impl Gauges {
         });
     }
 
-    /// Forgets all values: another process looks now.
+    /// Forgets all values, because another process measures now.
     pub fn forget(&mut self) {
         for (_, shown) in self.known.drain() {
             shown.gauge.set(f64::NAN);

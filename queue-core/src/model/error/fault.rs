@@ -10,13 +10,14 @@ use serde::Serialize;
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Fault {
-    /// 1213, 1020 of MariaDB 11.8, 3101 of a group: the transaction was rolled back; retry it.
+    /// 1213, 1020 of MariaDB 11.8, 3101 of Group Replication: the transaction was rolled back;
+    /// retry it.
     Deadlock,
     /// 1205 or 3572: only the statement was rolled back; roll back and retry the transaction.
     LockWait,
     /// The connection broke or was killed.
     Gone,
-    /// 1290, 1792, 1836, 3100 of a group, 1047 of Galera: the server takes no writes.
+    /// 1290, 1792, 1836, 3100 of Group Replication, 1047 of Galera: the server takes no writes.
     ReadOnly,
     /// 1062: a row with this unique key exists.
     Duplicate,
@@ -24,7 +25,8 @@ pub enum Fault {
     TooLarge,
     /// 1040, 1203, 1226, 1461: no more connections or statements now.
     Busy,
-    /// 1044, 1045, 1095, 1142, 1227, 1370, and 1356 for the owner of a view: the account may not.
+    /// 1044, 1045, 1095, 1142, 1227, 1370, and 1356 for the owner of a view: the account lacks a
+    /// privilege.
     Denied,
     /// 1049, 1054, 1146, 1305: a database, table, column or procedure is missing.
     Schema,
@@ -93,7 +95,7 @@ impl Fault {
             DieselError::DatabaseError(DatabaseErrorKind::ReadOnlyTransaction, _) => Self::ReadOnly,
             DieselError::DatabaseError(DatabaseErrorKind::ClosedConnection, _) => Self::Gone,
             DieselError::BrokenTransactionManager => Self::Gone,
-            // A reply that does not fit the question: the connection can no longer be trusted.
+            // A reply that does not fit the statement: the connection can no longer be trusted.
             DieselError::DeserializationError(_) => Self::Gone,
             other => Self::of_text(&other.to_string()),
         }

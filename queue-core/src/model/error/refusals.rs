@@ -13,7 +13,8 @@ pub(super) fn list_refusals(refusals: &[Error]) -> String {
     refusals.iter().map(short).collect::<Vec<_>>().join("; ")
 }
 
-/// The fault of all of them. While one may come back or become the writer, a retry is worthwhile.
+/// The fault of all refusals together. A retry is worthwhile while one of the hosts may come back
+/// or become the writer.
 pub(super) fn common_fault(refusals: &[Error]) -> Fault {
     let faults = || refusals.iter().map(Error::fault);
     let transient = [Fault::Gone, Fault::Busy, Fault::ReadOnly].into_iter();

@@ -75,7 +75,8 @@ impl MessageLine {
         self.topic.as_deref()
     }
 
-    /// Returns the message. Fields that the line lacks are as `blank` makes them from the body.
+    /// Returns the message. A field that the line lacks has the value that `blank` gives it;
+    /// `blank` makes a message of the body.
     ///
     /// # Errors
     /// Invalid base64, or fields that contradict each other.

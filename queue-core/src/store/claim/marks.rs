@@ -2,8 +2,8 @@ use crate::connection::row;
 use crate::model::{Priority, RowId};
 
 /// The low-water marks of a topic: for each priority, an id below which this worker knows of no
-/// ready row. They keep a claim from reading the dead entries of settled rows: 2.2 s instead of
-/// 30.0 s for 60 k rows behind a long reader.
+/// ready row. With them a claim does not read the dead entries of settled rows: it took 2.2 s
+/// instead of 30.0 s for 60 k rows behind a long reader.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Marks([RowId; 10]);
 

@@ -1,5 +1,5 @@
-//! Filing messages of the log, body and all, under a group's own topic, where they are tried again,
-//! lie dead or are archived. The log keeps its row.
+//! Filing messages of the log, body and all, under a group's own topic: as retries, as dead letters
+//! or in the archive. The log keeps its row.
 
 use std::time::Duration;
 

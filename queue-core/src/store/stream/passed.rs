@@ -57,8 +57,8 @@ pub async fn forget(conn: &mut impl Connection, range: RangeId, mark: Offset) ->
     delete(conn, range, &offsets).await
 }
 
-/// PRIMARY: moves what was acked of a range from `stretch.0` up to `stretch.1` to the range that
-/// was split off it. This transaction has locked the old range.
+/// PRIMARY: moves the acked messages of a range from `stretch.0` up to `stretch.1` to the range
+/// that was split off for them. This transaction has locked the old range.
 pub async fn hand_on(
     conn: &mut impl Connection,
     range: RangeId,

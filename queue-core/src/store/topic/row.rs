@@ -1,4 +1,4 @@
-//! The row of a topic: its settings, which are read and written, and what is read beside them.
+//! The row of a topic: its settings, which are read and written, and columns that are only read.
 
 use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
@@ -193,7 +193,7 @@ fn millis(duration: Duration) -> u64 {
 }
 
 /// Parses a retry policy. An unreadable one, which only direct SQL can have stored, counts as the
-/// default: the topic must go on.
+/// default, so that the topic still works.
 fn retry(topic: &TopicName, stored: &str) -> RetryPolicy {
     stored.parse().unwrap_or_else(|error| {
         tracing::warn!(topic.name = %topic, %error, "Topic has no readable retry policy.");
@@ -201,7 +201,7 @@ fn retry(topic: &TopicName, stored: &str) -> RetryPolicy {
     })
 }
 
-/// Parses a filter, in the same way: too many messages do a group less harm than missing ones.
+/// Parses a filter in the same way: extra messages do a group less harm than missing ones.
 fn filter(topic: &TopicName, stored: Option<&[u8]>) -> HeaderFilter {
     HeaderFilter::from_stored(stored).unwrap_or_else(|| {
         tracing::warn!(topic.name = %topic, "Group has no readable filter; it gets everything.");
@@ -214,7 +214,7 @@ impl Columns {
         match (self.kind.0.as_str(), self.stream_id) {
             ("group", Some(stream)) => TopicKind::Group { stream, ordered: self.is_ordered },
             ("broadcast", Some(stream)) => {
-                // As for a retry policy: the group must go on, and the default is the harmless end.
+                // As for a retry policy: the group still works, and `latest` does the least harm.
                 let start = self.start_at.as_ref().and_then(|text| text.0.parse().ok());
                 let start = start.unwrap_or(OffsetSpec::Latest);
                 TopicKind::Broadcast { stream, start }

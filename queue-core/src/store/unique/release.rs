@@ -33,11 +33,11 @@ pub async fn release(conn: &mut impl Connection, claimed: &ClaimedRows) -> Resul
 
 /// PRIMARY of the messages, forced, joined to PRIMARY of the keys: locks rows of the claim together
 /// with the keys they hold; returns which. It waits for no lock: if another session has locked a
-/// row or its key, that row is passed over.
+/// row or its key, that row is skipped.
 pub async fn lock(conn: &mut impl Connection, claimed: &ClaimedRows) -> Result<RowSet> {
     let mut found = Vec::with_capacity(claimed.rows.len());
     for statement in of_claim(claimed) {
-        // Rows that it fails to find count as locked: `holding` finds out.
+        // Rows that this read misses count as locked; `holding` then finds them.
         let statement = statement.sql(" FOR UPDATE SKIP LOCKED");
         let rows: Vec<RowId> = load(conn, "settle: lock the unique keys", statement).await?;
         found.extend(rows);
@@ -67,8 +67,8 @@ fn of_claim(claimed: &ClaimedRows) -> Vec<Statement<'static>> {
 }
 
 /// UNIQUE (id), forced, joined to PRIMARY of the keys: removes scheduled messages and frees their
-/// keys, in one statement, because it may commit by itself; returns how many rows went, keys
-/// included.
+/// keys; returns how many rows were removed, keys included. It is one statement, because on a
+/// connection in autocommit each statement commits by itself.
 pub async fn drop_of_scheduled(conn: &mut impl Connection, rows: &RowSet) -> Result<usize> {
     let (condition, ids) = rows.condition();
     let statement = Statement::new(format!(
@@ -80,10 +80,10 @@ pub async fn drop_of_scheduled(conn: &mut impl Connection, rows: &RowSet) -> Res
     execute_surely(conn, "cancel", statement).await
 }
 
-/// PRIMARY, forced: takes the keys of locked dead letters that are about to be redriven again. If
-/// another message holds the key of a letter, the letter goes on without one. The new place of a
-/// letter is not recorded, nor how it was enqueued: a message that replaces, or is debounced, is
-/// stored beside it and takes the key over, so that the newest message is never lost.
+/// PRIMARY, forced: takes the keys of locked dead letters again, just before they are redriven. If
+/// another message holds a letter's key, the letter continues without a key. The letter's new row
+/// is not recorded, and neither is how it was enqueued. So a later message that would replace or
+/// debounce it is stored beside it and takes over the key: the newest message is never lost.
 pub async fn take_again(conn: &mut impl Connection, topic: TopicId, rows: &RowSet) -> Result<()> {
     const OPERATION: &str = "redrive: take the unique keys";
     let (condition, ids) = rows.condition();
@@ -94,7 +94,7 @@ pub async fn take_again(conn: &mut impl Connection, topic: TopicId, rows: &RowSe
     .numbers(ids);
     let mut rows: Vec<(RowId, Vec<u8>, MsgId)> = load_surely(conn, OPERATION, statement).await?;
     rows.sort_unstable_by(|(a, a_key, _), (b, b_key, _)| (a_key, a).cmp(&(b_key, b)));
-    // The first letter of each key; a second one could only find it held.
+    // Only the first letter of each key: a second one would find the key held.
     let (mut wanted, mut without): (Vec<WantedKey<'_>>, Vec<RowId>) = (Vec::new(), Vec::new());
     for (row, key, msg_id) in &rows {
         match wanted.last() {

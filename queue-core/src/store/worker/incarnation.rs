@@ -16,8 +16,8 @@ pub struct Incarnation {
 
 row! { Incarnation { server_uid, started_at } }
 
-/// `UNIX_TIMESTAMP() - Uptime` is truncated to seconds twice, so it varies by one. A restart that
-/// keeps it within two seconds still shows: it frees the name locks.
+/// `UNIX_TIMESTAMP() - Uptime` is truncated to seconds twice, so it varies by one. A restart within
+/// two seconds is noticed all the same, because it frees the name locks.
 const START_TOLERANCE_SECONDS: i64 = 2;
 
 impl Incarnation {
@@ -29,8 +29,8 @@ impl Incarnation {
     }
 }
 
-/// No index: reads the incarnation of the server behind this connection. `uid_variable` is
-/// `server_uuid` (MySQL) or `server_uid` (MariaDB).
+/// No index: reads the incarnation of the server behind this connection. The variable of its id is
+/// `server_uuid` on MySQL and `server_uid` on MariaDB.
 pub async fn incarnation(conn: &mut impl Connection) -> Result<Incarnation> {
     const OPERATION: &str = "read the server's incarnation";
     let uid = Statement::new(

@@ -56,8 +56,8 @@ pub async fn take_lock(
 
 /// No index: ends the session that holds the name lock of `instance`: an earlier session of the
 /// same worker whose loss the server has not noticed. The server rolls its transaction back. An
-/// account may end its own sessions, and the name proves that the session is ours; a stored id
-/// would not.
+/// account may end its own sessions, and the name proves that the session is the worker's own; a
+/// stored id would not.
 pub async fn end_old_session(conn: &mut impl Connection, instance: Uuid, role: Role) -> Result<()> {
     const OPERATION: &str = "end the old session";
     let statement = Statement::new("SELECT CAST(IS_USED_LOCK(?) AS UNSIGNED) AS holder")
