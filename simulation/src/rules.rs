@@ -196,9 +196,10 @@ impl Rule {
             Self::SharesAreLocked if text.starts_with("SELECT n, max_running FROM queue_share") => {
                 text.replace(" FOR UPDATE", "")
             }
-            Self::SharesInUseAreKept if text.starts_with("SELECT c.worker_id, COUNT(*) AS n") => {
-                text.replace("WHERE c.topic_id = ?", "WHERE FALSE AND c.topic_id = ?")
-            }
+            Self::SharesInUseAreKept => text.replace(
+                "FORCE INDEX (queue_claim_frontier) WHERE topic_id = ?",
+                "FORCE INDEX (queue_claim_frontier) WHERE FALSE AND topic_id = ?",
+            ),
             Self::ResetsForget => text.replace(
                 "DELETE r FROM queue_range r FORCE INDEX (queue_range_place) WHERE",
                 "DELETE r FROM queue_range r FORCE INDEX (queue_range_place) WHERE FALSE AND",

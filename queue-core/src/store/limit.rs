@@ -1,5 +1,6 @@
 //! The limits of topics. Each topic with limits has a gate, which its claims pass one after the
-//! other, and a slot for each message that was claimed through it.
+//! other, and a slot for each message that was claimed through it. Where only the number of running
+//! messages is limited, claims pass by the gate: see [`share`](super::share).
 //!
 //! A slot counts only while its claim still owns the message's row. So anything that ends the claim
 //! (an ack, a retry, a rescue) also frees the slot without knowing of slots: none can leak. The

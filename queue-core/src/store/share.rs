@@ -42,33 +42,27 @@ pub async fn lock(conn: &mut impl Connection, topic: TopicId, worker: WorkerId) 
     Ok(rows.first().copied().unwrap_or_default())
 }
 
-/// PRIMARY, forced: locks every share in the topic.
-pub async fn lock_all(
-    conn: &mut impl Connection,
-    topic: TopicId,
-) -> Result<Vec<(WorkerId, Share)>> {
+/// PRIMARY, forced, plain: reads every share in the topic.
+pub async fn all(conn: &mut impl Connection, topic: TopicId) -> Result<Vec<(WorkerId, Share)>> {
     let statement = Statement::new(
         "SELECT worker_id, n, max_running FROM queue_share FORCE INDEX (PRIMARY) \
-         WHERE topic_id = ? FOR UPDATE",
+         WHERE topic_id = ?",
     )
     .number(topic.0);
     let rows: Vec<(WorkerId, u32, u32)> =
-        load_surely(conn, "deal: lock the shares", statement).await?;
+        load_surely(conn, "deal: read the shares", statement).await?;
     Ok(rows.into_iter().map(|(worker, n, of)| (worker, Share { n, of })).collect())
 }
 
-/// KEY (`topic_id`, priority, hi) of the claims, PRIMARY of the messages, forced, plain: counts the
-/// messages of the topic that each worker has claimed. Workers without any are left out.
-pub async fn running(conn: &mut impl Connection, topic: TopicId) -> Result<Vec<(WorkerId, u32)>> {
+/// PRIMARY, forced: locks the shares in the topic that no claim has locked, and returns their
+/// workers. It does not wait for the others: a frozen worker would hold up the whole topic.
+pub async fn lock_unused(conn: &mut impl Connection, topic: TopicId) -> Result<Vec<WorkerId>> {
     let statement = Statement::new(
-        "SELECT c.worker_id, COUNT(*) AS n FROM queue_claim c FORCE INDEX (queue_claim_frontier) \
-         STRAIGHT_JOIN queue_message m FORCE INDEX (PRIMARY) \
-         ON m.topic_id = c.topic_id AND m.priority = c.priority AND m.id BETWEEN c.lo AND c.hi \
-         AND m.worker_id = c.worker_id AND m.claim_no = c.claim_no \
-         WHERE c.topic_id = ? GROUP BY c.worker_id",
+        "SELECT worker_id FROM queue_share FORCE INDEX (PRIMARY) \
+         WHERE topic_id = ? FOR UPDATE SKIP LOCKED",
     )
     .number(topic.0);
-    load_surely(conn, "deal: count what runs", statement).await
+    load(conn, "deal: lock the shares", statement).await
 }
 
 /// PRIMARY: stores a worker's share.

@@ -16,7 +16,8 @@ pub(super) struct Holder {
 }
 
 impl Holder {
-    fn used(&self) -> u32 {
+    /// The places of the limit that it takes up.
+    pub(super) fn used(&self) -> u32 {
         self.share.max(self.running)
     }
 
@@ -32,6 +33,9 @@ impl Holder {
 /// 3. If it still has less than an equal part, it gets what workers with more than that do not use.
 /// 4. Of those, the ones that use everything lose the rest, which is free for the next deal as soon
 ///    as their messages end.
+///
+/// What a worker with less than an equal part does not use stays with it: between a settle and the
+/// next claim busy workers would otherwise take each other's places.
 pub(super) fn deal(holders: &mut [Holder], me: WorkerId, want: u32, limit: u32) {
     cut(holders, limit);
     let Some(at) = holders.iter().position(|holder| holder.worker == me) else { return };

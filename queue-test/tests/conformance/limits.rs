@@ -84,7 +84,7 @@ async fn a_worker_claims_within_its_share_while_another_one_is_in_the_middle_of_
     let mut scene = scene(limits(4, 0)).await;
     let topic = scene.topic.clone();
     scene.enqueue(10).await;
-    let (a, b) = (scene.worker().await, scene.worker().await);
+    let (a, b, c) = (scene.worker().await, scene.worker().await, scene.worker().await);
     let of_a = claim(&a, &topic, 2).await;
     let of_b = claim(&b, &topic, 2).await;
     assert_eq!((of_a.len(), of_b.len()), (2, 2));
@@ -92,9 +92,42 @@ async fn a_worker_claims_within_its_share_while_another_one_is_in_the_middle_of_
     let lock =
         format!("BEGIN; SELECT n FROM queue_share WHERE worker_id = {} FOR UPDATE", a.id().0);
     frozen.batch_execute(&lock).await.unwrap();
-    ack(&b, &of_b).await;
-    assert_eq!(claim(&b, &topic, 2).await.len(), 2);
+    // A worker that asks for a share does not wait for that claim, either.
+    ack(&b, &of_b[..1]).await;
+    assert!(claim(&c, &topic, 2).await.is_empty());
+    assert_eq!(claim(&b, &topic, 2).await.len(), 1);
     frozen.batch_execute("ROLLBACK").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_share_counts_no_more_once_the_topic_has_had_other_limits() {
+    let mut scene = scene(limits(10, 0)).await;
+    let topic = scene.topic.clone();
+    scene.enqueue(40).await;
+    let (a, b) = (scene.worker().await, scene.worker().await);
+    for worker in [&a, &b] {
+        let got = claim(worker, &topic, 5).await;
+        assert_eq!(got.len(), 5);
+    }
+    scene.sql("UPDATE queue_message SET worker_id = 0, claim_no = 0").await;
+    scene.sql("DELETE FROM queue_claim").await;
+    let with_rate = Limits { rate: Some("1000000/1s".parse().unwrap()), ..limits(10, 0) };
+    change(&mut scene, with_rate, &[&a, &b]).await;
+    assert!(claim(&b, &topic, 0).await.is_empty());
+    assert_eq!(claim(&a, &topic, 10).await.len(), 10);
+    change(&mut scene, limits(10, 0), &[&a, &b]).await;
+    assert!(claim(&b, &topic, 10).await.is_empty(), "ten run");
+}
+
+/// Changes the topic's limits, and waits until the workers know.
+async fn change(scene: &mut Scene, limits: Limits, workers: &[&Worker]) {
+    let settings = TopicSettings { limits, ..TopicSettings::default() };
+    set(&mut scene.conn, &scene.topic.name, &settings).await.unwrap();
+    for worker in workers {
+        let life = worker.life();
+        let topic = scene.topic.id;
+        until("the worker hears of it", async || life.borrow().pulse.limits(topic) == limits).await;
+    }
 }
 
 #[tokio::test]

@@ -146,7 +146,6 @@ impl Engine {
                 values.retain(|value| *value != Value::Null);
                 let numbers = values.iter().map(Value::number);
                 Ok(match (name.as_str(), values.len()) {
-                    ("COUNT", n) => Expr::Number(n as i128),
                     (_, 0) => Expr::Null,
                     ("MIN", _) => Expr::Number(numbers.min().expect("some")),
                     ("AVG", n) => Expr::Number(numbers.sum::<i128>() / n as i128),
@@ -188,7 +187,7 @@ impl Engine {
     }
 }
 
-const AGGREGATES: [&str; 4] = ["COUNT", "SUM", "MIN", "AVG"];
+const AGGREGATES: [&str; 3] = ["SUM", "MIN", "AVG"];
 
 /// Returns whether the expression contains an aggregate.
 fn is_aggregate(expr: &Expr) -> bool {

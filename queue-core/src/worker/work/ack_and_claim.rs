@@ -72,11 +72,12 @@ impl Work {
     /// Whether the claim can be made in the transaction of the acks. One that needs a larger share
     /// of its topic's limit is made after them.
     fn can_join_acks(&mut self, claim: &PlainClaim, batch: &[Settled]) -> bool {
-        let keys: Vec<_> = batch.iter().map(key).collect();
-        let leaving = self.held.count(claim.topic, &keys);
-        let cursor = self.cursor(claim.topic);
-        let (share, suspect_waits) = (cursor.share.share, cursor.suspect_waits);
-        let has_room = |bound: Bound| bound.room(share, leaving) > 0 && !suspect_waits;
+        let has_room = |bound: Bound| {
+            let keys: Vec<_> = batch.iter().map(key).collect();
+            let leaving = self.held.count(claim.topic, &keys);
+            let cursor = self.cursor(claim.topic);
+            bound.room(cursor.share.share, leaving) > 0 && !cursor.suspect_waits
+        };
         claim.strategy == ClaimStrategy::SkipLocked && claim.bound.is_none_or(has_room)
     }
 
@@ -90,7 +91,7 @@ impl Work {
         let keys = part.keys();
         let emptied = self.emptied_by(&keys);
         let acks = Batch::new(id, part.settled.clone());
-        let leaving = self.held.count(claim.topic, &keys);
+        let leaving = claim.bound.map_or(0, |_| self.held.count(claim.topic, &keys));
         let session = self.session().await?;
         let ack_and_claim = async |conn: &mut Link| {
             let unsettled = acks.run(conn, id, &emptied, Care::Quick).await?;

@@ -4,7 +4,7 @@ use tokio::time::Instant;
 
 use super::Work;
 use super::limited::suspect_within;
-use super::shares::Bound;
+use super::shares::{Bound, Known};
 use crate::connection::{Connection, Link};
 use crate::model::trace::Step;
 use crate::model::{
@@ -99,10 +99,13 @@ impl Work {
 
     /// Decides how to claim up to `limit` messages of the topic now, and finds the place.
     pub(super) async fn plan(&mut self, topic: TopicId, limit: u32) -> Result<Plan> {
+        let limits = self.life.borrow().pulse.limits(topic);
+        if limits.only_running().is_none() {
+            self.cursor(topic).share = Known::default();
+        }
         if !self.may_claim(topic)? || limit == 0 {
             return Ok(Plan::Nothing(Claimed::default()));
         }
-        let limits = self.life.borrow().pulse.limits(topic);
         if !limits.is_off() && limits.only_running().is_none() {
             return Ok(Plan::Within(limits));
         }

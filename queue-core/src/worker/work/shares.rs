@@ -13,14 +13,18 @@ use crate::connection::{Connection, Link};
 use crate::model::{Delivery, Result, TopicId, WorkerId};
 use crate::store::claim::{self, Fence};
 use crate::store::limit;
+use crate::store::rescue;
 use crate::store::share::{self, Share};
 use crate::worker::cursor::Claimed;
 use crate::worker::deal::{Holder, deal};
 use crate::worker::gate;
 
-/// The least time between two requests of a worker under one limit: a deal waits for every claim of
-/// the topic, and holds up new ones.
+/// The least time between two requests of a worker under one limit.
 const SPACING: Duration = Duration::from_millis(100);
+
+/// The next request waits this many times as long as the last one took, so that a large fleet
+/// before a small limit does not spend its time waiting for the gate.
+const SPACING_SHARE: u32 = 20;
 
 /// A worker's place in a topic's limit.
 #[derive(Debug, Clone, Copy)]
@@ -42,19 +46,30 @@ impl Bound {
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::worker) struct Known {
     pub(super) share: Share,
-    asked: Option<Instant>,
+    last: Option<LastRequest>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct LastRequest {
+    limit: u32,
+    at: Instant,
+    took: Duration,
 }
 
 impl Known {
     fn may_ask(&self, limit: u32) -> bool {
-        self.share.of != limit || self.asked.is_none_or(|asked| asked.elapsed() >= SPACING)
+        self.last.is_none_or(|last| {
+            let spacing = SPACING.max(last.took * SPACING_SHARE);
+            last.limit != limit || last.at.elapsed() >= spacing
+        })
     }
 }
 
 impl Work {
     /// The worker's place in a limit.
     pub(super) fn bound(&self, topic: TopicId, limit: NonZeroU32) -> Bound {
-        Bound { limit: limit.get(), running: self.held.running(topic) }
+        let left = self.left.get(&topic).copied().unwrap_or(0);
+        Bound { limit: limit.get(), running: self.held.running(topic).saturating_add(left) }
     }
 
     /// Returns whether the worker's share has room, after a request for more if it has none. While
@@ -77,14 +92,15 @@ impl Work {
     }
 
     async fn ask(&mut self, topic: TopicId, bound: Bound, want: u32, keeps: bool) -> Result<()> {
-        let id = self.id;
-        self.cursor(topic).share.asked = Some(Instant::now());
+        let at = Instant::now();
+        let is_first = self.cursor(topic).share.share == Share::default();
+        let request = Request { worker: self.id, bound, want, keeps, is_first };
         let session = self.session().await?;
-        let ask = async |conn: &mut Link| {
-            deal_shares(conn, topic, id, Request { limit: bound.limit, want, keeps }).await
-        };
-        let share = session.transaction("deal the shares", ask).await?;
-        self.cursor(topic).share.share = share;
+        let ask = async |conn: &mut Link| deal_shares(conn, topic, request).await;
+        let share = session.transaction("deal the shares", ask).await;
+        let known = &mut self.cursor(topic).share;
+        known.last = Some(LastRequest { limit: bound.limit, at, took: at.elapsed() });
+        known.share = share?;
         Ok(())
     }
 
@@ -96,7 +112,8 @@ impl Work {
         fence: Fence,
     ) -> Result<Vec<Delivery>> {
         let bound = self.bound(topic, limit);
-        if bound.room(self.cursor(topic).share.share, 0) == 0 {
+        let known = &self.cursor(topic).share;
+        if bound.room(known.share, 0) == 0 && known.may_ask(bound.limit) {
             self.ask(topic, bound, 1, false).await?;
         }
         let tracer = self.tracer(topic);
@@ -123,60 +140,93 @@ impl Work {
 }
 
 /// A worker's request for a larger share.
+#[derive(Debug, Clone, Copy)]
 struct Request {
-    limit: u32,
+    worker: WorkerId,
+    bound: Bound,
+    /// How many messages more it would run.
     want: u32,
     /// Whether a place is kept for a suspect.
     keeps: bool,
+    /// Whether the worker knows of no share. One that it had before the topic had other limits, or
+    /// none, may be in use by other workers now.
+    is_first: bool,
 }
 
 /// Deals the topic's limit again, and returns the worker's share.
 async fn deal_shares(
     conn: &mut impl Connection,
     topic: TopicId,
-    worker: WorkerId,
     request: Request,
 ) -> Result<Share> {
-    let Request { limit, want, keeps } = request;
+    let Request { worker, bound, want, keeps, is_first } = request;
     gate::lock(conn, topic).await?;
-    // No claim within a share runs from here on, so the counts hold.
-    let shares = share::lock_all(conn, topic).await?;
-    let mut holders = holders(&shares, share::running(conn, topic).await?, worker);
+    let shares: BTreeMap<_, _> = share::all(conn, topic).await?.into_iter().collect();
+    let locked = share::lock_unused(conn, topic).await?;
+    // No claim within a locked share runs from here on, so the counts hold.
+    let running = running(conn, topic).await?;
+    if let Some(mine) = shares.get(&worker).filter(|_| !locked.contains(&worker)) {
+        return Ok(*mine);
+    }
+    let mut holders: BTreeMap<_, _> = BTreeMap::new();
+    for id in shares.keys().chain(running.keys()).chain([&worker]) {
+        let share = shares.get(id).map_or(0, |share| share.n);
+        let running = running.get(id).copied().unwrap_or(0);
+        holders.insert(*id, Holder { worker: *id, share, running });
+    }
+    if let Some(mine) = holders.get_mut(&worker) {
+        // Its handlers may still run what was taken back from it.
+        mine.running = mine.running.max(bound.running);
+        mine.share = if is_first { mine.share.min(mine.running) } else { mine.share };
+    }
+    // A claim within another share may be under way: it keeps its share as it is.
+    let is_fixed = |id: &WorkerId| shares.contains_key(id) && !locked.contains(id);
+    let (fixed, holders): (Vec<_>, Vec<_>) =
+        holders.into_values().partition(|holder| is_fixed(&holder.worker));
     let kept = keeps && limit::suspect(conn, topic).await?.is_some();
-    deal(&mut holders, worker, want, limit - u32::from(kept));
+    let limit = fixed.iter().map(Holder::used).fold(bound.limit, u32::saturating_sub);
+    let mut dealt = holders;
+    deal(&mut dealt, worker, want, limit.saturating_sub(kept.into()));
+    store(conn, topic, bound.limit, &shares, &dealt, worker).await
+}
+
+/// How many messages of the topic each worker has claimed.
+async fn running(conn: &mut impl Connection, topic: TopicId) -> Result<BTreeMap<WorkerId, u32>> {
+    let mut running = BTreeMap::new();
+    for claim in claim::of_topic(conn, topic).await? {
+        // A claim goes with its last message. A count takes a round trip.
+        let left = if claim.n > 1 { rescue::rows_left(conn, &claim).await? } else { 1 };
+        let left = u32::try_from(left).unwrap_or(u32::MAX);
+        let of_worker: &mut u32 = running.entry(claim.fence.worker).or_default();
+        *of_worker = of_worker.saturating_add(left);
+    }
+    Ok(running)
+}
+
+/// Stores the shares that have changed, and returns the worker's own.
+async fn store(
+    conn: &mut impl Connection,
+    topic: TopicId,
+    limit: u32,
+    shares: &BTreeMap<WorkerId, Share>,
+    dealt: &[Holder],
+    worker: WorkerId,
+) -> Result<Share> {
     let mut mine = Share::default();
-    for holder in holders {
+    for holder in dealt {
         let new = Share { n: holder.share, of: limit };
         let is_mine = holder.worker == worker;
         if is_mine {
             mine = new;
         }
-        let old = shares.iter().find(|(owner, _)| *owner == holder.worker).map(|(_, old)| *old);
-        match old {
+        match shares.get(&holder.worker) {
             Some(_) if new.n == 0 && holder.running == 0 && !is_mine => {
                 share::remove(conn, topic, holder.worker).await?;
             }
             None if new.n == 0 => {}
-            old if old == Some(new) => {}
+            Some(old) if *old == new => {}
             _ => share::set(conn, topic, holder.worker, new).await?,
         }
     }
     Ok(mine)
-}
-
-/// Every worker that has a share or runs something, and `me`.
-fn holders(
-    shares: &[(WorkerId, Share)],
-    running: Vec<(WorkerId, u32)>,
-    me: WorkerId,
-) -> Vec<Holder> {
-    let holder = |worker| Holder { worker, share: 0, running: 0 };
-    let mut holders = BTreeMap::from([(me, holder(me))]);
-    for (worker, share) in shares {
-        holders.entry(*worker).or_insert_with_key(|id| holder(*id)).share = share.n;
-    }
-    for (worker, n) in running {
-        holders.entry(worker).or_insert_with_key(|id| holder(*id)).running = n;
-    }
-    holders.into_values().collect()
 }

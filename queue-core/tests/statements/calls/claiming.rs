@@ -48,6 +48,7 @@ async fn recorded_claims(conn: &mut Recorder) {
     drop(claim::forget(conn, WORKER, &[CLAIM_NO, CLAIM_NO]).await);
     drop(claim::frontier(conn, TOPIC, PRIORITY).await);
     drop(claim::of_worker(conn, WORKER, CLAIM_NO).await);
+    drop(claim::of_topic(conn, TOPIC).await);
 }
 
 async fn limits(conn: &mut Recorder) {
@@ -59,8 +60,8 @@ async fn limits(conn: &mut Recorder) {
     drop(limit::slots(conn, TOPIC).await);
     let share = Share { n: LIMIT, of: LIMIT };
     drop(share::lock(conn, TOPIC, WORKER).await);
-    drop(share::lock_all(conn, TOPIC).await);
-    drop(share::running(conn, TOPIC).await);
+    drop(share::all(conn, TOPIC).await);
+    drop(share::lock_unused(conn, TOPIC).await);
     drop(share::set(conn, TOPIC, WORKER, share).await);
     drop(share::remove(conn, TOPIC, WORKER).await);
     for rows in row_sets() {
