@@ -1,6 +1,6 @@
-//! The processes of a load: consumers, and the references' claimers. Each is this program again,
-//! started with a task. It writes its counts to its standard output, and ends when its standard
-//! input does.
+//! The processes of a load: consumers, and the references' claimers. Each process is this program,
+//! started again with a task. It writes its counts to standard output, and ends when its standard
+//! input ends.
 
 mod bare;
 mod call;

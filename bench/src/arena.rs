@@ -15,10 +15,10 @@ use serde::Serialize;
 
 use crate::claimer::Claimer;
 
-/// How long messages can be looked up where that is measured.
+/// How long messages can be looked up, in the loads that measure lookups.
 pub(crate) const SEARCHABLE: Duration = Duration::from_secs(3600);
 
-/// Connections that fill a backlog, and rows of their statements.
+/// Connections that fill a backlog, and rows of each of their statements.
 const FILLERS: u64 = 4;
 const FILL_ROWS: u64 = 1000;
 
@@ -156,7 +156,8 @@ impl Arena {
         let shares = (0..FILLERS).map(|n| share + u64::from(n < messages % FILLERS));
         match by {
             Claimer::Seed001 => {
-                // Its offsets come from Redis; here a variable of the one connection counts.
+                // Its offsets come from Redis; here a variable of the single connection counts
+                // them.
                 let sql = "INSERT INTO bench_001_msg (topic_name, from_ip, physics_offset, json_body) VALUES ";
                 let row = "('bench', 'localhost', @offset := COALESCE(@offset, 0) + 1, ?)";
                 self.fill_raw(sql, row, std::iter::once(messages), body).await
@@ -175,8 +176,8 @@ impl Arena {
         }
     }
 
-    /// Fills the topic by one connection, so that the messages lie in this order; `key` gives the
-    /// key of each.
+    /// Fills the topic over one connection, so that the messages are stored in this order; `key`
+    /// gives the key of each.
     pub(crate) async fn fill_queue(
         &self,
         messages: u64,

@@ -24,7 +24,7 @@ pub(crate) struct Member {
     pub(crate) name: String,
     /// The load to run.
     pub(crate) load: Load,
-    /// The member whose figures divide its own.
+    /// The member by whose figures its own are divided.
     pub(crate) reference: Option<String>,
     /// The bars that its figures must meet.
     pub(crate) bars: Vec<Bar>,

@@ -1,4 +1,4 @@
-//! Who claims messages, and how it learns of them.
+//! How messages are claimed, and how a consumer learns of them.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! A measured figure with its unit, and the spread of several rounds of it.
+//! A measured figure with its unit, and its spread over several rounds.
 
 use std::fmt;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Runs a case: every load once a round, in turn, so that a slow minute of the machine falls on a
+//! Runs a case: every load once a round, in turn, so that a slow minute of the machine affects a
 //! load and its reference alike.
 
 use std::collections::HashMap;
@@ -69,7 +69,7 @@ pub(crate) async fn run(
 ) -> anyhow::Result<Vec<Row>> {
     let mut samples: Vec<Vec<Sample>> = members.iter().map(|_| Vec::new()).collect();
     for round in 1..=rounds {
-        // A separate database: nothing that one round leaves to be purged slows the next.
+        // A separate database: rows that one round leaves to be purged do not slow down the next.
         let arena = Arena::new(server).await?;
         for (member, samples) in members.iter().zip(&mut samples) {
             bar.set_message(format!("{} (round {round})", member.name));

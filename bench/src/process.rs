@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-/// Clock ticks a second in the kernel's reports, whatever its own rate is.
+/// Clock ticks a second in the kernel's reports, independent of the kernel's own rate.
 const TICKS: u64 = 100;
 
 /// Returns the CPU time that a process has used.

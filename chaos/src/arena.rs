@@ -229,7 +229,7 @@ impl Arena {
     }
 }
 
-/// Three topics are searchable, and one of them keeps handled messages; the others leave traces.
+/// Four topics are searchable: one of them keeps handled messages, the other three leave traces.
 fn settings(topic: &str) -> TopicSettings {
     let day = Duration::from_secs(24 * 3600);
     let searchable = SEARCHABLE.contains(&topic).then_some(day);

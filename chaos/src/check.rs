@@ -1,4 +1,4 @@
-//! The proof: what became of every message, from the records of all actors alone.
+//! Checks what became of every message, by the records of all actors alone.
 
 mod failover;
 mod history;
@@ -45,7 +45,7 @@ pub(crate) struct Leftovers {
     pub(crate) found: HashMap<Tag, (StateWord, bool)>,
     /// Effects that transactional handlers have committed: their table is not one of the queue.
     pub(crate) effects: HashMap<Tag, u64>,
-    /// Messages that hold a unique key and are not there to be handled.
+    /// Messages that hold a unique key but are neither ready nor scheduled.
     pub(crate) holders: HashSet<Tag>,
     /// The traces of topics that trace everything.
     pub(crate) traces: HashMap<Share, Trace>,
@@ -133,9 +133,9 @@ pub(crate) struct Findings {
     pub(crate) handled: usize,
     /// Messages of the stream that a group has handled to the end, counted for each group.
     pub(crate) read: usize,
-    /// Deliveries of those beyond the first that no handler had asked for.
+    /// Repeated deliveries of those that no handler had asked for.
     pub(crate) read_again: usize,
-    /// How often a group was reset, or given a stretch again, in a partition.
+    /// How often a group was reset, or replayed a stretch, in a partition.
     pub(crate) rewinds: usize,
     /// Dead letters whose tasks had asked for it.
     pub(crate) poisoned: usize,
@@ -151,7 +151,7 @@ pub(crate) struct Findings {
     pub(crate) undeleted: usize,
     /// Messages that entered a topic while it was deleted, and were given another topic.
     pub(crate) restored: usize,
-    /// Strikes by name, in the order of their first.
+    /// How often each fault struck, in the order of the first strikes.
     pub(crate) strikes: Vec<(String, usize)>,
     pub(crate) rescue: RescueTimes,
     /// Each loss of the writer, in a cluster.
@@ -216,7 +216,8 @@ pub(crate) fn check(folder: &Path, leftovers: &Leftovers) -> anyhow::Result<Find
     }
     broken.sort_by_key(|(_, share)| *share);
     for (breach, share) in broken {
-        // Each reads every record; a few of the thousands that one defect breaks are enough.
+        // Each history reads every record. One defect may break thousands of promises; a few of
+        // their histories are enough.
         let told = findings.violations.len() < TOLD;
         let history = if told { history.of(share) } else { String::new() };
         findings.violations.push(Violation { breach, share: Some(share), history });
@@ -247,8 +248,8 @@ fn count(findings: &mut Findings, share: Share, message: &Message, leftovers: &L
     findings.fenced += message.settled.iter().filter(|s| s.answer == Answer::Fenced).count();
 }
 
-/// `rewound`: its group was reset to before it, so that its deliveries are counted from the start
-/// again.
+/// `rewound`: its group was reset to a position before it, so its deliveries are counted from the
+/// start again.
 fn breaches(
     share: Share,
     message: &Message,

@@ -62,7 +62,7 @@ impl Cluster {
         self.control("rejoin").await
     }
 
-    /// Keeps everything that the writer commits from now on from the replica.
+    /// Cuts the replica off from everything that the writer commits from now on.
     pub(crate) async fn cut(&self) -> anyhow::Result<()> {
         self.control("cut").await
     }

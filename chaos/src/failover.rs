@@ -38,8 +38,8 @@ pub(crate) struct FailoverPlan {
 }
 
 impl FailoverPlan {
-    /// Returns the number of failovers. A former primary that has what its replica never got cannot
-    /// come back, so there is only one without semi-synchronous replication.
+    /// Returns the number of failovers. There is only one without semi-synchronous replication,
+    /// because a former primary with commits that its replica never received cannot come back.
     fn failovers(&self) -> u32 {
         if self.cluster.asynchronous { 1 } else { self.failovers }
     }

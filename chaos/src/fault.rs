@@ -361,7 +361,7 @@ pub(crate) static CATALOGUE: &[Fault] = &[
 ];
 
 impl Fault {
-    /// Returns the faults of these names; without names, all that need no request.
+    /// Returns the faults of these names; without names, all except those on demand.
     pub(crate) fn named(names: &[String]) -> anyhow::Result<Vec<&'static Self>> {
         if names.is_empty() {
             return Ok(CATALOGUE.iter().filter(|f| f.setting != Setting::OnDemand).collect());

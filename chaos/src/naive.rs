@@ -1,12 +1,12 @@
 //! The naive queue that most people write first, as described in the articles that led to this
 //! product: claimed by `UPDATE … SET owner = CONNECTION_ID() … LIMIT`, read back by owner, acked by
 //! owner, and taken back by a janitor that reads the process list. The harness runs it to show that
-//! it can see.
+//! the checks detect broken promises.
 //!
-//! Where the articles leave no choice it is as they print it: nothing ever writes `ts`, which stays
-//! NULL with today's `explicit_defaults_for_timestamp`, so no claim ever counts as abandoned. In
-//! all else it gets a fair chance: ids are wide enough, an index serves the claim, and a claim
-//! would be abandoned after three seconds instead of ten minutes.
+//! Where the articles leave no choice, it does what they print: nothing ever writes `ts`, which
+//! stays NULL with today's `explicit_defaults_for_timestamp`, so no claim ever counts as abandoned.
+//! In all else it gets a fair chance: ids are wide enough, an index serves the claim, and a claim
+//! would count as abandoned after three seconds instead of ten minutes.
 
 mod consumer;
 mod janitor;

@@ -28,7 +28,7 @@ impl Moment {
         Self(Duration::new(seconds, nanos))
     }
 
-    /// Returns how long before this `earlier` was; zero if it was not.
+    /// Returns the time from `earlier` to this moment; zero if `earlier` is later.
     pub(crate) fn since(self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)
     }
@@ -125,7 +125,7 @@ pub(crate) enum Event {
     Settled { share: Share, delivery_no: u32, ack: bool, answer: Answer },
     /// The harness: a group is about to handle a stretch of a partition again.
     Rewind(Stretch),
-    /// The harness: the group will handle this much of it again, whatever it had handled.
+    /// The harness: the group will handle this part of it again, even what it had already handled.
     Rewound(Stretch),
     /// The harness: a fault begins.
     Strike { fault: String },

@@ -89,7 +89,7 @@ async fn strike(
     let end = Instant::now() + time;
     for step in schedule::draw(&plan.faults, time, rng) {
         match step {
-            // Storms may last longer than planned, and the measured faults are wanted in any case.
+            // Storms may last longer than planned. The measured faults strike in any case.
             Step::Storm(_) if Instant::now() >= end => continue,
             Step::Alone(fault) => {
                 bar.set_message(fault.name);

@@ -37,9 +37,9 @@ pub(crate) enum Step {
     Storm(Vec<(Duration, &'static Fault)>),
 }
 
-/// Draws the steps that fill about `time`. A kill alone takes the calm, and a freeze its own time
-/// as well, so `time` is a guide: no storm begins after it, and the measured faults come before the
-/// last storm.
+/// Draws the steps that fill about `time`. A kill takes only the calm after it, a freeze also its
+/// own time, so `time` is a guide: no storm begins after it, and the measured faults come before
+/// the last storm.
 pub(crate) fn draw(faults: &[&'static Fault], time: Duration, rng: &mut SmallRng) -> Vec<Step> {
     let mut alone = strikes_alone(faults, time, rng);
     let spent = alone.iter().map(|fault| if fault.kills() { CALM } else { SILENCE }).sum();
@@ -72,9 +72,9 @@ fn strikes_alone(
     strikes
 }
 
-/// Draws storms of some faults each, in addition to those of every storm. Every fault comes up once
-/// before any comes up again; if the time allows it with storms of a sensible size, every fault
-/// comes up.
+/// Draws storms of a few faults each, and adds the faults of every storm. Each fault comes up once
+/// before any comes up again; every fault comes up if the time allows that with storms of a
+/// sensible size.
 fn storms(
     faults: &[&'static Fault],
     time: Duration,

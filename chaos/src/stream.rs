@@ -23,8 +23,8 @@ pub(crate) const PARTITIONS: u32 = 3;
 /// The number of keys, which messages take in turn; after each turn one message has none.
 const KEYS: u64 = 16;
 
-/// Messages that are older and handled by every group are deleted: some of them in a run of a
-/// minute.
+/// How long messages are kept. Older ones that every group has handled are deleted, some of them
+/// within a run of a minute.
 const KEPT: Duration = Duration::from_secs(30);
 
 /// The wait before a retry: a failed message in an ordered group holds up others.

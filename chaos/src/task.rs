@@ -27,11 +27,11 @@ pub(crate) enum Ending {
     ReleaseOnce,
     /// It panics the first time.
     PanicOnce,
-    /// It takes its process down the first time, between its effect and the ack (F2).
+    /// It crashes its process the first time, between its effect and the ack (F2).
     AbortOnce,
     /// It succeeds, and blocks its runtime's thread until then (F23).
     Hang,
-    /// It takes its process down every time (F20).
+    /// It crashes its process every time (F20).
     Poison,
 }
 

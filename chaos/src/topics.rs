@@ -22,6 +22,6 @@ pub(crate) const BURST: &str = "burst";
 /// Every topic of a run.
 pub(crate) const TOPICS: [&str; 8] = [WORK, LEDGER, EFFECTS, CALLS, URGENT, PROGRAM, HOOK, BURST];
 
-/// How many of its messages run at once in the whole fleet: fewer than one consumer could, and
-/// enough to keep up with their senders.
+/// How many messages of [`EFFECTS`] run at once in the whole fleet: fewer than one consumer could
+/// run, and enough to keep up with their senders.
 pub(crate) const EFFECTS_RUNNING: NonZeroU32 = NonZeroU32::MIN.saturating_add(2);

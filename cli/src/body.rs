@@ -17,7 +17,8 @@ pub(crate) enum Body {
 
 impl Body {
     pub(crate) fn new(headers: &Headers, stored: Vec<u8>) -> Self {
-        // A body that cannot be decoded here, perhaps for want of a key, is shown as it is stored.
+        // A body that cannot be decoded here, for example because a key is missing, is shown as it
+        // is stored.
         let bytes = Codecs::default().decode(headers, &stored).ok().flatten().unwrap_or(stored);
         String::from_utf8(bytes).map(Self::Text).unwrap_or_else(|error| {
             Self::Hex(error.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect())

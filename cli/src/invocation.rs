@@ -5,8 +5,8 @@ use rowmq_service::args::ServerArgs;
 
 use crate::output::Output;
 
-/// The longest one call may take. Far above any of them: a server that is silent for so long will
-/// not come back while a user waits at a prompt.
+/// The longest that one call may take, far above what any call needs: a server that is silent for
+/// this long will not come back while a user waits at a prompt.
 const DEADLINE: Duration = Duration::from_secs(30);
 
 /// What every command gets: where the server is, and where to write.

@@ -1,5 +1,5 @@
-//! The admin command line of the queue: one file for each command under `commands/`. Each is thin;
-//! the work is done in `queue-core`.
+//! The admin command line of the queue: one file for each command under `commands/`. The commands
+//! are thin: `queue-core` does the work.
 
 mod author;
 mod body;
@@ -82,7 +82,7 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// `rowmq … | head` has read enough; that is no failure.
+/// Whether the reader has closed its end, as `head` does in `rowmq … | head`: that is no failure.
 fn reader_is_gone(error: &anyhow::Error) -> bool {
     error
         .downcast_ref::<std::io::Error>()
@@ -102,7 +102,7 @@ mod tests {
         let program = Arguments::command();
         let mut commands: BTreeSet<_> =
             program.get_subcommands().map(clap::Command::get_name).collect();
-        // Every program has it.
+        // Every program has this command.
         commands.insert("completions");
         let listed: Vec<_> = GROUPS.iter().flat_map(|group| group.commands).copied().collect();
         assert_eq!(listed.len(), commands.len(), "{listed:?}");

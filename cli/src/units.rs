@@ -47,7 +47,7 @@ pub(crate) fn about(bytes: u64) -> String {
     )
 }
 
-/// A value that can be switched off: `none` or `off`, whichever the user tries first.
+/// A value that can be switched off: by `none` or by `off`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Maybe<T>(pub(crate) Option<T>);
 

@@ -258,7 +258,7 @@ async fn audit(console: Arc<Console>, Fields(from): Fields<From>) -> Answered<Ve
     entries(&console, &from).await
 }
 
-/// Sends one event for each look. A client that wants the look's data asks for it, which costs the
+/// Sends one event for each look. A client that wants the look's data requests it, which costs the
 /// server nothing.
 fn live(console: &Console) -> impl Stream<Item = Event> + use<> {
     stream::unfold(console.live.follow(), async |mut looks| {

@@ -1,6 +1,6 @@
-//! Access to the database. Threads of their own hold the sessions: a client that goes away in the
-//! middle of a page cancels no statement, and the number of sessions is bounded however many
-//! requests come.
+//! Access to the database. Separate threads hold the sessions: a client that disconnects in the
+//! middle of a page cancels no statement, and the number of sessions is bounded for any number of
+//! requests.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 const READERS: usize = 3;
 const WRITERS: usize = 2;
 
-/// How many requests may wait for that; further ones are refused and should come later.
+/// How many requests may wait for that. Further requests are refused; clients should retry later.
 const WAITING: usize = 64;
 
 /// How long one statement of a page may take before the server ends it.
@@ -24,10 +24,11 @@ const STATEMENT: Duration = Duration::from_secs(5);
 /// The longest that a call may take if the server does not answer at all.
 const DEADLINE: Duration = Duration::from_secs(15);
 
-/// A session that was unused for so long is closed instead of used: the server may have closed it.
+/// A session that was unused for this long is closed instead of used: the server may have closed
+/// it.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// A session that was unused for so long is tested first.
+/// A session that was unused for this long is tested first.
 const UNTRIED: Duration = Duration::from_secs(1);
 
 type Work = Box<dyn for<'s> FnOnce(Result<&'s mut Session>) -> LocalBoxFuture<'s, ()> + Send>;

@@ -1,4 +1,4 @@
-//! Signing in while no users are named: by a link in the console's own log.
+//! Sign-in by a link in the console's own log, while no users are configured.
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rowmq_core::{Result, TopicName};
 use tokio::sync::OnceCell;
 
-/// What open pages read of a topic besides what every look sees. It is read at most once for each
-/// look, however many clients have such a page open.
+/// The data of a topic that open pages need besides what every look reads. It is read at most once
+/// for each look, however many clients have such a page open.
 #[derive(Debug)]
 pub(crate) struct PerLook<T> {
     /// By topic: the number of the look, and what was read then.
@@ -41,7 +41,7 @@ impl<T> PerLook<T> {
 
     fn cell(&self, look: u64, name: &TopicName) -> Read<T> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        // What was not asked for since the previous look is forgotten.
+        // Drops the topics that no page has requested since the previous look.
         known.retain(|_, (of, _)| *of + 1 >= look);
         let (of, cell) = known.entry(name.clone()).or_default();
         if *of < look {

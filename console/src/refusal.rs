@@ -18,7 +18,7 @@ pub(crate) enum Refusal {
     NotFound(String),
     /// It is invalid, or cannot be done now.
     Wrong(String),
-    /// Too many tries; try again after so many seconds.
+    /// Too many tries; try again after this many seconds.
     TooOften { seconds: u64 },
     /// The form is not one of ours, or belongs to a login that has ended.
     Stale,

@@ -1,5 +1,5 @@
-//! Changes of many messages. Each is a run of short transactions, which goes on whether a client
-//! watches or not.
+//! Changes of many messages. Each is a run of short transactions, which continues even if no client
+//! watches.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};

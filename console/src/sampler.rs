@@ -1,4 +1,4 @@
-//! What open pages show. One task looks at the server for all of them, however many clients watch.
+//! What open pages show. One task looks at the server for the pages of all clients.
 
 mod history;
 
@@ -28,12 +28,12 @@ use crate::database::Database;
 /// The interval between looks at the server.
 const INTERVAL: Duration = Duration::from_secs(2);
 
-/// The pause after a look is so many times as long as the look, so that looking costs the server at
+/// The pause after a look is this many times as long as the look, so that looks cost the server at
 /// most a tenth of one connection.
 const REST: u32 = 9;
 
-/// How often the resting loop reports that it is alive: a rest can be long after a long look, and
-/// no probe must take that for a hang.
+/// How often the resting loop reports that it is alive: a rest can be long after a long look, and a
+/// probe must not take that for a hang.
 const TURN: Duration = Duration::from_secs(5);
 
 /// The latest snapshot. Cheap to clone.
@@ -180,7 +180,7 @@ pub(crate) fn start(database: Database, health: Health, ending: CancellationToke
             next.no = no;
             next.began = Some(began);
             next.took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-            // A server that failed to answer is not spared: a user waits for it to come back.
+            // A server that failed to answer gets no longer rest: users wait for it to come back.
             let times = if next.failure.is_some() { 1 } else { REST };
             let rest = INTERVAL.saturating_sub(took).max(took * times);
             tell.send_replace(Arc::new(next));

@@ -110,7 +110,7 @@ pub(crate) fn nothing(sentence: &str) -> Markup {
     html! { p class="nothing" { (sentence) } }
 }
 
-/// A table that may be wider than the window: then it scrolls by itself, by keys, too.
+/// A table that may be wider than the window: it then scrolls separately, by keys too.
 pub(crate) fn wide(label: &str, table: &Markup) -> Markup {
     html! { div class="wide" role="region" aria-label=(label) tabindex="0" { (table) } }
 }

@@ -33,7 +33,8 @@ struct User {
 #[derive(Debug)]
 pub(crate) struct Users {
     users: HashMap<String, User>,
-    /// The hash that an unknown user's password is compared with, so that it takes as long.
+    /// The hash that an unknown user's password is compared with, so that the check takes as long
+    /// as for a known user.
     unknown: String,
     places: Arc<Semaphore>,
 }
@@ -86,7 +87,7 @@ impl Users {
         let hash = known.map_or(&self.unknown, |user| &user.hash).clone();
         // Never closed.
         let place = Arc::clone(&self.places).acquire_owned().await.ok()?;
-        // The permit goes with the work: a client that hangs up ends this future, but not the work.
+        // The work holds the permit: a client that hangs up ends this future, but not the work.
         let is_right = tokio::task::spawn_blocking(move || {
             let _place = place;
             matches(&password, &hash)

@@ -32,7 +32,7 @@ const HEADERS: [(HeaderName, &str); 6] = [
     ),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::X_FRAME_OPTIONS, "DENY"),
-    // Not no-referrer: a form of ours would then not say where it comes from.
+    // Not `no-referrer`: our own forms would then not state where they come from.
     (header::REFERRER_POLICY, "same-origin"),
     (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
     (HeaderName::from_static("permissions-policy"), "camera=(), microphone=(), geolocation=()"),
@@ -139,8 +139,8 @@ fn address_of(entry: &str) -> Option<IpAddr> {
 }
 
 /// Refuses requests that a foreign page makes a user's browser send: under a host name that leads
-/// here but is not ours (an attacker's name server can create one), or for a change that no page of
-/// ours asks for.
+/// here but is not ours (an attacker's name server can create one), or for a change that does not
+/// come from one of our pages.
 fn refuse_foreign(rules: &Rules, method: &Method, headers: &HeaderMap) -> Result<(), Refusal> {
     let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     let host = text(header::HOST).unwrap_or_default();

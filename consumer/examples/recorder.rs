@@ -2,8 +2,8 @@
 //!
 //! `ROWMQ_URL=mysql://… recorder TOPIC LOG [--concurrency N] [--work MILLISECONDS]`
 //!
-//! With `--crash-on BODY` it takes the whole process down when it gets that body, as a handler with
-//! a bug in native code would. With `--effects` it handles JSON in transactions, each of which also
+//! With `--crash-on BODY` it crashes the whole process when it gets that body, as a handler with a
+//! bug in native code would. With `--effects` it handles JSON in transactions, each of which also
 //! inserts the message's id into the table `effect`.
 
 use std::fs::File;

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 /// The share of failures among the last handled messages at which a topic is paused. Written
-/// `50%/20`: half of the last 20. It is never reached before that many were handled.
+/// `50%/20`: half of the last 20. A topic is never paused before that many messages were handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ErrorRate {
@@ -106,7 +106,7 @@ pub(crate) enum Change {
     Paused { failed: usize, of: usize },
     /// The pause is over: one message is tried.
     Trying,
-    /// That message was handled: the topic goes on.
+    /// That message was handled: the topic continues.
     Resumed,
 }
 

@@ -135,7 +135,8 @@ pub(crate) async fn run(configured: Configured<Arguments>) -> anyhow::Result<Exi
     if service.check {
         return settings.show(&[located.shown()]);
     }
-    // Probed and scraped until the very end: the drain is worth watching.
+    // The endpoint answers probes and scrapes until the very end, so that users can watch the
+    // drain.
     let served = tokio_util::sync::CancellationToken::new();
     endpoint::serve(service.metrics, health.clone(), served.clone()).await?;
     let check = || doctor::require_as(&located.url, Some(Account::Consumer));
@@ -151,7 +152,8 @@ pub(crate) async fn run(configured: Configured<Arguments>) -> anyhow::Result<Exi
     Ok(ExitCode::SUCCESS)
 }
 
-/// Builds the consumer as it would be started; finds every error that needs no server to be found.
+/// Builds the consumer as it would be started; finds every error that can be found without a
+/// server.
 fn prepare(
     arguments: Arguments,
     settings: &Settings,

@@ -79,14 +79,13 @@ impl Consumer {
         }
     }
 
-    /// Consumes until `shutdown`. After its `drain`, nothing more is claimed, and running handlers
-    /// may go on for the drain time. Then they are interrupted, and what is left is released,
-    /// uncharged; after its `quit` that happens at once. A worker that is declared dead is
-    /// replaced.
+    /// Consumes until `shutdown`. After its `drain`, the consumer claims nothing more, and running
+    /// handlers may continue for the drain time. Then it interrupts them and releases what is left,
+    /// uncharged; after its `quit` it does so at once. It replaces a worker that is declared dead.
     ///
     /// # Errors
-    /// When the consumer cannot start: an unknown topic, a login that is refused. A server that is
-    /// away is waited for, and later failures are logged and tried again.
+    /// When the consumer cannot start: an unknown topic, a login that is refused. The consumer
+    /// waits for a server that is away; it logs later failures and tries again.
     pub async fn run(self, shutdown: Shutdown) -> Result<(), Error> {
         let pool = Pool::new(self.url.clone(), CONNECTIONS, CALL_DEADLINE)?;
         let (health, drain) = (&self.health, &shutdown.drain);
@@ -115,7 +114,7 @@ impl Consumer {
             if !died || shutdown.drain.is_cancelled() {
                 break;
             }
-            // Until it succeeds, whatever the error.
+            // Repeats this after any error until it succeeds.
             let Some(next) = when_there(health, drain, |_| true, register).await? else { break };
             worker = next;
         }
@@ -143,7 +142,7 @@ impl Consumer {
                 .call("find the topic", async |conn| {
                     let mut found = store::topic::find(conn, name).await?;
                     if found.is_none() && auto && name.as_group().is_none() {
-                        // If another process is quicker, that is just as good.
+                        // Another process may create the topic first, which is just as good.
                         match store::topic::create(conn, name, &Default::default()).await {
                             Ok(()) | Err(rowmq_core::Error::TopicExists { .. }) => {}
                             Err(error) => return Err(error),
@@ -218,7 +217,8 @@ impl Consumer {
         ));
         while loops.join_next().await.is_some() {}
         guard.abort();
-        // Releases what the loops handed over, and whatever else the worker's claims still hold.
+        // Releases what the loops handed over, and everything else that the worker's claims still
+        // hold.
         worker.begin_stop();
         services.settler.finish().await;
         let stopped = worker.stop().await;
@@ -311,8 +311,8 @@ async fn refresh(pool: Pool, topics: Vec<watch::Sender<Arc<Topic>>>, bell: Bell)
     let mut changes = bell.changes();
     loop {
         if let Some(changes) = changes.as_mut().filter(|_| bell.is_ringing()) {
-            // They are read in either case; this is also when the loop notices that the doorbell
-            // has stopped.
+            // The settings are read in either case. After the timeout, the loop also notices that
+            // the doorbell has stopped.
             drop(tokio::time::timeout(QUIET_REFRESH, changes.changed()).await);
         }
         tokio::time::sleep(REFRESH).await;

@@ -26,13 +26,13 @@
 //! | `ROWMQ_HEADERS` | the headers as a JSON object of strings |
 //!
 //! Besides these, the program sees only what [`Environment`] passes on: never the consumer's own
-//! `ROWMQ_URL` with its password, unless that is asked for by name. No shell is involved, and no
+//! `ROWMQ_URL` with its password, unless its name is listed there. No shell is involved, and no
 //! part of a message ever becomes an argument. The working directory is the consumer's.
 //!
 //! # How a run ends
 //!
 //! The program leads its own process group. When it ends, the rest of its group is killed: once a
-//! message is settled, nothing of its run is left. When its time is up or the consumer stops at
+//! message is settled, no process of its run is left. When its time is up or the consumer stops at
 //! once, the whole group gets TERM and, after a grace, KILL; the exit code is then ignored, because
 //! many programs exit with 0 on TERM. A program that moves its children into other groups or
 //! sessions must end them itself.
@@ -70,7 +70,8 @@ pub use self::supervise::{SUBCOMMAND, supervise};
 use self::verdict::{RunError, verdict};
 
 /// How long output is still read after the program has ended. By then everything it wrote is in the
-/// pipe; only a process that left the group can hold the pipe open, and it is not waited for.
+/// pipe. Only a process that left the group can hold the pipe open; the consumer does not wait for
+/// it.
 const OUTPUT_GRACE: Duration = Duration::from_secs(1);
 
 /// How a program is run for each message.

@@ -16,8 +16,8 @@
 //!   what was not confirmed.
 //!
 //! While a batch waits, its claim lives as long as the forward does: an outage of the receiver is
-//! never charged to the messages that met it. A forward that is stopped releases a waiting batch at
-//! once.
+//! never charged to the messages of that batch. A forward that is stopped releases a waiting batch
+//! at once.
 
 mod line;
 mod redis;
@@ -44,8 +44,8 @@ const PART_BYTES: usize = 1 << 20;
 const BACKOFF: RetryPolicy =
     RetryPolicy::Exponential { base: Duration::from_secs(1), cap: Duration::from_secs(30) };
 
-/// How long before the topic's time limit for a run a waiting batch is given back; a tenth of the
-/// time left if that is less.
+/// A waiting batch is given back this long before the topic's time limit for a run, or a tenth of
+/// the time left if that is less.
 const MARGIN: Duration = Duration::from_millis(500);
 
 /// A system that messages are forwarded to.
@@ -93,8 +93,7 @@ pub struct Forward<D> {
     destination: D,
     shutdown: Shutdown,
     ended: Ended,
-    /// Kept from batch to batch: a batch that is given back while it waits is claimed again at
-    /// once.
+    /// Kept between batches: a batch that is given back while it waits is claimed again at once.
     unready: Mutex<Unready>,
 }
 
@@ -111,7 +110,8 @@ struct Unready {
 struct Ending;
 
 impl<D: Destination> Forward<D> {
-    /// Makes a forward that ends with `shutdown`, and requests it if the destination closes.
+    /// Makes a forward that ends with `shutdown`, and that requests the shutdown if the destination
+    /// closes.
     pub fn new(destination: D, shutdown: Shutdown, ended: Ended) -> Self {
         Self { destination, shutdown, ended, unready: Mutex::default() }
     }

@@ -31,8 +31,8 @@ impl Kinds {
         Self::default()
     }
 
-    /// Handles the messages of `kind`, whose bodies are JSON. A consumer refuses kinds of which one
-    /// has two handlers.
+    /// Handles the messages of `kind`, whose bodies are JSON. A consumer refuses `Kinds` with two
+    /// handlers for one kind.
     pub fn on(mut self, kind: impl Into<String>, handler: impl Handler) -> Self {
         let kind = kind.into();
         if self.handlers.insert(kind.clone(), Arc::new(Typed(handler))).is_some() {

@@ -5,7 +5,7 @@ use rowmq_core::model::{DeliveryNo, Settlement};
 use rowmq_core::worker::SettleOutcome;
 use rowmq_core::{Error, MsgId, TopicName};
 
-/// The settlement of one delivery: what its handler decided, and what the database made of it.
+/// The settlement of one delivery: what its handler decided, and how the database answered.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct SettledDelivery<'a> {
@@ -17,8 +17,8 @@ pub struct SettledDelivery<'a> {
     pub delivery_no: DeliveryNo,
     /// How it was to be settled.
     pub settlement: &'a Settlement,
-    /// The result of settling it. An error: the worker was declared dead or stopped before it had
-    /// an answer, so the delivery will most likely be handled again elsewhere.
+    /// The result of settling it. An error means that the worker was declared dead or stopped
+    /// before it had an answer; the message will most likely be handled again by another worker.
     pub outcome: Result<SettleOutcome, &'a Error>,
 }
 

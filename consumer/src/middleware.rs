@@ -60,7 +60,7 @@ pub trait Middleware: Send + Sync + 'static {
     ) -> impl Future<Output = Vec<RunOutcome>> + Send;
 }
 
-/// The rest of a run: the middleware further in, and the handler.
+/// The rest of a run: the inner middleware, and the handler.
 #[must_use = "the handler does not run unless this does"]
 pub struct Next<'a> {
     layers: &'a [Arc<dyn Layer>],
@@ -72,7 +72,7 @@ pub struct Next<'a> {
 
 impl Next<'_> {
     /// Continues with all messages of the run; returns the outcome of each, in the same order. A
-    /// panic further in is an outcome too.
+    /// panic of inner middleware or of the handler is an outcome too.
     pub async fn run(self) -> Vec<RunOutcome> {
         let rest = match self.layers.split_first() {
             Some((layer, layers)) => layer.around(self.run, Next { layers, ..self }),

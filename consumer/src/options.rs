@@ -28,8 +28,8 @@ pub enum DoorbellMode {
 #[serde(default, deny_unknown_fields)]
 pub struct ConsumerOptions {
     /// After this silence the server drops the worker's sessions, and other workers take its
-    /// claims. A shorter lease rescues a frozen consumer sooner; one that is too short turns a slow
-    /// network into deaths.
+    /// claims. A shorter lease rescues the messages of a frozen consumer sooner; if it is too
+    /// short, a slow network makes workers count as dead.
     #[serde(with = "humantime_serde")]
     pub lease: Duration,
     /// How often the worker beats; at most a quarter of the lease.
@@ -41,8 +41,8 @@ pub struct ConsumerOptions {
     /// How ready messages are claimed.
     pub claim_strategy: ClaimStrategy,
     /// How many handlers run at once over all topics, which share them by their
-    /// [weights](TopicOptions::weight). `None`: each topic has its own concurrency, whatever the
-    /// others do.
+    /// [weights](TopicOptions::weight). `None`: each topic has its own concurrency, independent of
+    /// the others.
     pub concurrency: Option<NonZeroUsize>,
     /// Whether topics that do not exist are created with the default settings.
     pub auto_create_topics: bool,
@@ -129,11 +129,11 @@ pub struct TopicOptions {
     #[serde(with = "humantime_serde")]
     pub timeout: Option<Duration>,
     /// The most messages of one claim. Claims adapt to how fast handlers are: beyond the free
-    /// handlers at most 50 ms of work and about 16 MiB of bodies are claimed. What has waited for
-    /// a second because handlers became slow is given back.
+    /// handlers at most 50 ms of work and about 16 MiB of bodies are claimed. Messages that have
+    /// waited for a second because handlers became slow are given back.
     pub max_batch: u32,
-    /// The share of failures at which the topic is paused: this consumer claims nothing more of it,
-    /// and gives back what no handler has begun. `None`: never.
+    /// The share of failures at which the topic is paused: this consumer claims no more of its
+    /// messages, and gives back those that no handler has begun. `None`: never.
     pub pause_on_errors: Option<ErrorRate>,
     /// How long such a pause is. Afterwards one message is tried: if it is handled, the topic goes
     /// on; if it fails, the pause starts again.

@@ -12,10 +12,10 @@ use crate::run::Waiting;
 pub(crate) struct Order(HashSet<PartitionNo>);
 
 impl Order {
-    /// Takes the next message out of those that wait: the first of a partition in which nothing
-    /// runs. A run never has more than one message: the others would overtake one that fails, or
-    /// that is given back before its handler began. A message without a partition has already lost
-    /// its turn.
+    /// Takes the next waiting message: the first whose partition has no run in flight. A run never
+    /// has more than one message: other messages would overtake one that fails, or that is given
+    /// back before its handler began. A message without a partition has already lost its place in
+    /// the order.
     pub(crate) fn next(&mut self, waiting: &mut VecDeque<Waiting>) -> Option<Waiting> {
         let is_free = |waiting: &Waiting| partition(waiting).is_none_or(|no| !self.0.contains(&no));
         let next = waiting.remove(waiting.iter().position(is_free)?)?;

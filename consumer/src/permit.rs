@@ -33,7 +33,7 @@ impl HeldCount {
     }
 }
 
-/// One delivery's share of its claim. It counts until it is dropped, when the delivery is settled.
+/// One delivery's part of its claim. It counts until it is dropped, when the delivery is settled.
 pub(crate) struct Permit {
     gate: Arc<GatePermit>,
     counts: [HeldCount; 2],

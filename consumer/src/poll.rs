@@ -24,7 +24,7 @@ const TRIES: [u64; 7] = [0, 1, 3, 8, 20, 60, 200];
 /// here: other consumers were quicker, and are likely to be again.
 const LATE_TRY: usize = 3;
 
-/// The tries that remain after one found something: it may have been for an earlier ring.
+/// How many tries remain after one found something, which may belong to an earlier ring.
 const LAST_TRIES: usize = 4;
 
 /// Rings closer together than this count as one.
@@ -240,7 +240,7 @@ mod tests {
             poll.empty(poll.due(), true);
         }
         assert_eq!(tried, TRIES.map(ms));
-        // No claim gained from this ring, so other consumers go first at the next one.
+        // No try found anything after this ring, so other consumers go first at the next one.
         let later = start + SAFETY;
         poll.empty(later, true);
         poll.rang(later);

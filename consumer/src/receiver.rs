@@ -121,10 +121,11 @@ impl Receiver {
     ///
     /// A message that was in two crashes is handed out [alone](Received::is_alone): only while you
     /// hold no other delivery of this receiver, and nothing more is handed out until you have
-    /// settled or dropped it. So do not wait for another message while you hold such a one. You may
-    /// keep every other delivery while you ask for more: when a suspect is due, this call waits up
-    /// to a second for you to settle what you hold, and then goes on without it. A caller that
-    /// always holds a delivery thus never gets a suspect; another consumer of the topic does.
+    /// settled or dropped it. So do not wait for another message while you hold one that is alone.
+    /// You may keep every other delivery while you ask for more: when a suspect is due, this call
+    /// waits up to a second for you to settle what you hold, and then continues without the
+    /// suspect. A caller that always holds a delivery thus never gets a suspect; another consumer
+    /// of the topic does.
     ///
     /// # Errors
     /// When this receiver was declared dead, and the server cannot be reached to register again.
@@ -216,7 +217,7 @@ impl Receiver {
         Some(received)
     }
 
-    /// Returns when to claim next, be it for a suspect.
+    /// Returns when to claim next, for a suspect or for other messages.
     fn due(&self) -> Instant {
         self.suspect_at.map_or(self.poll.due(), |at| at.min(self.poll.due()))
     }

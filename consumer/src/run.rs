@@ -63,7 +63,7 @@ pub(crate) struct RunReport {
     pub(crate) took: Duration,
     /// The partition of its messages.
     pub(crate) partition: Option<PartitionNo>,
-    /// The claim that cannot go on, because a message of it failed.
+    /// The claim that cannot continue, because one of its messages failed.
     pub(crate) held_back: Option<ClaimNo>,
     /// What the run says about its handler.
     pub(crate) tally: Tally,
@@ -107,7 +107,7 @@ impl Runner {
             topic: topic.name.clone(),
             delivery: Arc::clone(&waiting.delivery),
             cancelled: token.clone(),
-            // A deadline beyond the clock's range is none.
+            // A deadline beyond the clock's range counts as none.
             deadline: limit.and_then(|limit| started.checked_add(limit)),
             checkpoints: checkpoints.clone(),
         };

@@ -36,7 +36,8 @@ pub(crate) struct Services {
     pub(crate) keeper: Arc<Keeper>,
     pub(crate) members: Members,
     /// Every claim holds it for reading until the claim is settled; a suspect holds it for writing.
-    /// A suspect is then all that its worker holds, and a crash incriminates it alone.
+    /// The suspect is then the only message that its worker holds, and a crash incriminates it
+    /// alone.
     pub(crate) gate: Arc<RwLock<()>>,
     pub(crate) interruption: Interruption,
 }

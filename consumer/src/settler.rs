@@ -24,14 +24,14 @@ pub(crate) struct Finished {
     pub(crate) msg_id: MsgId,
     pub(crate) delivery_no: DeliveryNo,
     pub(crate) settled: Settled,
-    /// What its run's own transaction has made of it.
+    /// What its run's own transaction did with it.
     pub(crate) run: OwnRun,
     pub(crate) permit: Permit,
     /// Where to send the result of the settlement, if a caller waits for it.
     pub(crate) reply: Option<oneshot::Sender<Result<SettleOutcome, Error>>>,
 }
 
-/// What a run's own transaction has made of a delivery.
+/// What a run's own transaction did with a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OwnRun {
     /// Nothing, or there was no transaction: the delivery is still to be settled.
@@ -168,7 +168,7 @@ fn as_found(mut in_doubt: Vec<Finished>, outcomes: &[SettleOutcome]) -> Vec<Fini
     in_doubt
 }
 
-/// Splits off the deliveries of which their run has made `run`.
+/// Splits off the deliveries whose own run is `run`.
 fn part(batch: Vec<Finished>, run: OwnRun) -> (Vec<Finished>, Vec<Finished>) {
     batch.into_iter().partition(|finished| finished.run == run)
 }
@@ -219,7 +219,7 @@ async fn forget(worker: &Worker, listener: Option<&SettledListener>, batch: Vec<
 fn count(worker: &Worker, batch: &[Finished], outcomes: &[SettleOutcome]) {
     let mut counts: Vec<(&TopicName, &'static str, usize)> = Vec::new();
     for (finished, outcome) in batch.iter().zip(outcomes) {
-        // The worker itself sees a deferred settlement through.
+        // A deferred settlement counts as well: the worker itself completes it.
         if *outcome == SettleOutcome::Fenced {
             continue;
         }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// A topic that was idle for this long is not owed that time.
+/// A topic that was idle for this long gets no extra slots for that time.
 const FORGOTTEN: Duration = Duration::from_secs(1);
 
 /// The slots of a consumer, one for each handler that may run at once.

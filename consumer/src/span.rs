@@ -4,8 +4,8 @@ use rowmq_core::{Delivery, Topic};
 use tracing::Span;
 use tracing::field::Empty;
 
-/// Returns the span of a delivery that is part of a distributed trace: whatever is logged within it
-/// carries the trace's ids. For any other delivery there is no span, at no cost.
+/// Returns the span of a delivery that is part of a distributed trace: log lines within it carry
+/// the trace's ids. For any other delivery there is no span, at no cost.
 pub(crate) fn of(topic: &Topic, delivery: &Delivery) -> Span {
     let (Some(here), Some(parent)) = (delivery.traceparent(), delivery.headers.traceparent())
     else {

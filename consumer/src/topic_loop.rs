@@ -31,7 +31,7 @@ use crate::runs::Runs;
 use crate::services::{BUSY_PAUSE, SUSPECT_PAUSE};
 use crate::shares::{Share, Slot};
 
-/// How often the loop shows that it turns.
+/// How often the loop reports that it is alive.
 const TURN: Duration = Duration::from_secs(5);
 
 /// A claim that takes longer than this hangs: with a lease of 10 s, its own deadline ends it long
@@ -152,7 +152,7 @@ impl TopicLoop {
                         state.poll.wake();
                     }
                 }
-                // What was settled may have had the place that another message waits for.
+                // A settled message may have freed the place that another message waits for.
                 () = state.held.settled(), if state.blocked => state.poll.wake(),
                 () = self.bell.turned() => state.poll.wake(),
                 () = turn_of(self.share.as_ref()) => {}
@@ -218,7 +218,7 @@ impl TopicLoop {
         self.runner.registration.options.concurrency.min(slots)
     }
 
-    /// Returns whether a claimed message has the place of another one that could run.
+    /// Returns whether a claimed message takes the place of another one that could run.
     fn bounds_running(&self) -> bool {
         self.topic.borrow().settings.limits.bounds_running()
     }

@@ -6,13 +6,13 @@
 //! |---|---|
 //! | 2xx | acked |
 //! | 408, 425, 429, 5xx | retried: after `Retry-After` if given, else the topic's backoff |
-//! | the same with `Queue-Snooze` | comes back after so many seconds; nothing is charged |
+//! | the same with `Queue-Snooze` | comes back after this many seconds; nothing is charged |
 //! | 3xx | retried: redirects are not followed, because they could lead anywhere |
 //! | any other | dead-lettered at once, among them 410 |
 //! | none in time, no connection, a refused address | retried after the topic's backoff |
 //!
-//! `Retry-After` may be seconds or a date; at most 1 h is waited or slept. The error kept with the
-//! message has the status and the first 300 bytes of the answer.
+//! `Retry-After` may be seconds or a date; a wait or a snooze lasts at most 1 h. The error kept
+//! with the message has the status and the first 300 bytes of the answer.
 //!
 //! | request header | what it holds |
 //! |---|---|
@@ -229,7 +229,8 @@ impl RawHandler for WebhookHandler {
 }
 
 impl WebhookHandler {
-    /// Posts a body that is not a single message's, `name` for short, and reads the answer.
+    /// Posts a body that is not a single message's, and reads the answer. The signature covers
+    /// `name` and the body.
     pub(crate) async fn post(
         &self,
         name: &str,

@@ -195,7 +195,7 @@ async fn a_follower_that_is_killed_comes_back_and_nothing_waits_for_it() {
         let mut state = bell.doorbell.ringing();
         state.mark_unchanged();
         server.sql(&format!("KILL {}", followers[0]));
-        // It may ring again before anybody looks.
+        // The doorbell may ring again before the test looks.
         let turned = tokio::time::timeout(PATIENCE, state.changed()).await;
         turned.expect("in time").expect("it is there");
         send(&database, &topic, &[NewMessage::new("polled")]).await;

@@ -34,7 +34,7 @@ pub struct DriverOptions {
 }
 
 impl DriverOptions {
-    /// Returns a janitor's options with the defaults, with which the audit keeps everything.
+    /// Returns a janitor's options with the defaults. The audit then keeps everything.
     #[must_use]
     pub fn new(url: ServerUrl, holder: impl Into<String>) -> Self {
         Self {
@@ -164,9 +164,9 @@ impl Driver {
         telemetry::sweeping(false);
     }
 
-    /// Performs every duty once, for cron: twice over, with the grace in between, so that a worker
-    /// found missing can be declared dead. Returns true unless another process sweeps; it first
-    /// waits for a stand-in to give way.
+    /// Makes one run, for cron: performs every duty repeatedly until the grace is over, so that a
+    /// worker found missing can be declared dead. Returns true unless another process sweeps; it
+    /// first waits for a stand-in to give way.
     pub async fn run_once(mut self) -> Result<bool> {
         let give_up = Instant::now() + GIVES_WAY_WITHIN;
         while self.round().await?.is_none() {
@@ -202,7 +202,7 @@ impl Driver {
         }
         telemetry::sweeping(true);
         let started = Instant::now();
-        // After a gap of the sweeper's own (stopped, starved) its earlier observations are stale.
+        // If the sweeper itself paused (stopped, starved), its earlier observations are stale.
         if started.duration_since(self.last_sweep) > self.options.lease / 2 {
             self.steady_since = started;
         }

@@ -41,8 +41,8 @@ pub trait Duty {
     /// A database failure; the driver logs it and runs the duty again when it is due.
     fn run_once(&mut self, sweep: &mut Sweep<'_>) -> impl Future<Output = Result<Self::Report>>;
 
-    /// Called when another process sweeps from now on: clears what this duty has published of its
-    /// last look.
+    /// Called when another process sweeps from now on: clears what this duty has published about
+    /// its last look.
     fn rest(&mut self) {}
 
     /// Returns when to run again before the interval is over, because the last run left something

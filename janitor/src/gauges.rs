@@ -22,12 +22,12 @@ use rowmq_core::topic::Weight;
 pub(crate) struct Gauges(telemetry::Gauges);
 
 impl Gauges {
-    /// Ends a look at everything: what was not set during it no longer exists.
+    /// Ends a look at everything, and clears what was not set during it.
     pub(crate) fn look_ended(&mut self) {
         self.0.look_ended();
     }
 
-    /// Clears all gauges: another process looks now.
+    /// Clears all gauges, because another process measures now.
     pub(crate) fn forget(&mut self) {
         self.0.forget();
     }

@@ -148,7 +148,7 @@ async fn run(configured: Configured<Arguments>) -> anyhow::Result<ExitCode> {
     let health = Health::new();
     endpoint::serve(arguments.service.metrics, health.clone(), shutdown.drain.clone()).await?;
     let check = || doctor::require_as(&url, Some(Account::Janitor));
-    // cron comes again.
+    // cron runs it again.
     let is_away = |error: &Error| !arguments.once && error.is_transient();
     if when_there(&health, &shutdown.drain, is_away, check).await?.is_none() {
         return Ok(ExitCode::SUCCESS);

@@ -194,7 +194,8 @@ async fn once_for_cron_rescues_and_ends() {
     let mut victim = holder(database.url());
     until("claimed", async || claimed_and_ready(&database, &topic).await == (4, 0)).await;
     victim.0.kill().expect("killed");
-    // As cron does: a server that notices late that the victim is gone leaves it to the next.
+    // Repeated as cron does: if the server notices late that the victim is gone, the next run
+    // rescues.
     until("rescued", async || {
         let done = janitor(database.url(), &["--once"]).output().expect("runs");
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));

@@ -41,7 +41,7 @@ fn runs_of(time: Duration) -> TopicSettings {
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// The shortest time there is: a claim is overdue one lease later.
+/// The shortest time that can be set: a claim is overdue one lease later.
 const SHORT: Duration = Duration::from_millis(1);
 
 async fn worker(database: &TestDatabase) -> Worker {

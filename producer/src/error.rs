@@ -36,7 +36,7 @@ pub enum SendError {
     Unknown {
         /// Where they were to go.
         topic: TopicName,
-        /// Why the outcome could not be found out.
+        /// How many there were.
         messages: usize,
         /// Why it could not be found out.
         reason: String,

@@ -20,7 +20,7 @@ use crate::error::SendError;
 use crate::options::ProducerOptions;
 use crate::resend::Tries;
 
-/// A lane. Between two batches, nothing is ever in doubt in it.
+/// A lane. Between two batches, no batch of it is in doubt.
 pub(crate) struct Lane {
     url: ServerUrl,
     options: Arc<ProducerOptions>,
@@ -208,8 +208,8 @@ impl Lane {
         }
     }
 
-    /// Handles a refusal by a server that answers: of the batch, or of a lane that is not where it
-    /// was left.
+    /// Handles an error of a server that still answers: it has refused the batch, or the lane is
+    /// not where it was left.
     async fn refused(&mut self, left: Position, enqueued: Vec<Enqueued>, error: Error) -> Attempt {
         let read = match self.connected().await {
             Ok(session) => {

@@ -1,8 +1,8 @@
 //! A producer: sends messages in transactions of its own, and resends them until each is stored
 //! exactly once.
 //!
-//! A message that joins a transaction of *yours* needs no producer: call
-//! [`rowmq_core::enqueue`] on your own connection, and its fate is your transaction's.
+//! A message that joins a transaction of *yours* needs no producer: call [`rowmq_core::enqueue`] on
+//! your own connection, and the message is stored if and only if your transaction commits.
 //!
 //! ```no_run
 //! use rowmq_producer::{Producer, ProducerOptions};

@@ -1,4 +1,4 @@
-//! The command `rowmq-producer`: sends bodies, lines or NDJSON into a topic, or what comes by HTTP.
+//! The command `rowmq-producer`: sends bodies, lines, NDJSON, or what comes by HTTP, into a topic.
 
 mod encode;
 mod relay;

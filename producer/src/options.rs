@@ -32,9 +32,9 @@ pub struct ProducerOptions {
     /// How messages of [`send`](crate::Producer::send) and
     /// [`send_async`](crate::Producer::send_async) are collected.
     pub batching: Batching,
-    /// Where messages go while the server does not accept them. Default none: then they are tried
-    /// for the [`ResendPolicy`]'s time, and their sender waits. For room in a full topic, the
-    /// sender waits with a journal, too.
+    /// Where messages go while the server does not accept them. Default none: the producer then
+    /// tries them for the [`ResendPolicy`]'s time, and their sender waits. If a topic is full, the
+    /// sender waits for room even with a journal.
     pub spill: Option<SpillOptions>,
     /// Notified of failed tries and of batches that are sent again.
     pub on_progress: Option<ProgressListener>,

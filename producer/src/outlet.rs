@@ -137,8 +137,8 @@ impl Journal {
         }
     }
 
-    /// Sends the batch to the server. Hands it back when it has to go into the journal, with where
-    /// its lane stood if it is in doubt.
+    /// Sends the batch to the server. Hands it back when it has to go into the journal, with the
+    /// position of its lane if it is in doubt.
     async fn directly(
         &self,
         lanes: &Lanes,
@@ -172,7 +172,8 @@ impl Journal {
     }
 
     /// Puts the batch into the journal; hands it back after a wait if the journal has no room for
-    /// it. If its messages can be parted, their sender learns at once that there is no room.
+    /// it. If its messages need not stay together, it does not wait but reports that there is no
+    /// room, so that a part of them can be tried.
     async fn spill(
         &self,
         batch: Batch,

@@ -22,7 +22,7 @@ use crate::spill::{Drain, Spill};
 ///
 /// A `send` that returned `Ok` is committed, or, if it says so, in the spill journal on this
 /// machine's disk. If it is dropped before it returns, its message may still be stored, once, or
-/// not at all; nothing else is disturbed. Messages of one caller who awaits each `send` are stored
+/// not at all; nothing else is affected. Messages of one caller that awaits each `send` are stored
 /// in that order; concurrent sends have no order among them.
 #[derive(Debug, Clone)]
 pub struct Producer {
@@ -194,8 +194,8 @@ impl Producer {
 }
 
 /// The span of sending a message that is part of a distributed trace. For any other message there
-/// is none, which costs nothing. The message carries its header as it was given: no span of ours
-/// comes between.
+/// is no span, at no cost. The message keeps its header as it was given, which does not name this
+/// span.
 fn span(topic: &TopicName, message: &NewMessage) -> Span {
     let Some(parent) = message.headers.traceparent() else { return Span::none() };
     tracing::info_span!(

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use crate::error::SendError;
 use crate::spill::Spilled;
 
-/// The outcome of one message: where it is, or why it is nowhere.
+/// The outcome of one message: where it is, or why it is not known to be stored.
 pub type Outcome = Result<Sent, SendError>;
 
 /// A message that cannot be lost any more.
@@ -41,7 +41,7 @@ impl Destination {
 }
 
 impl Sent {
-    /// The result of a message that was stored as one of its own.
+    /// The result of a message that was stored as a new one.
     pub(crate) fn stored(id: MsgId) -> Self {
         Self::from(Enqueued::Stored(id))
     }
@@ -62,8 +62,8 @@ impl From<Enqueued> for Sent {
     }
 }
 
-/// When awaited, it returns once the message is stored or spilled, or when it certainly or possibly
-/// never will be.
+/// When awaited, it returns once the message is stored or spilled, or once its send has failed or
+/// its outcome cannot be found out.
 ///
 /// Dropping it does not cancel the send: the message is sent all the same, and its outcome is
 /// discarded.

@@ -48,8 +48,8 @@ impl<'a> Tries<'a> {
         }
     }
 
-    /// The tries of a batch whose topic is full, after so many waits and with nothing sent. It gets
-    /// the whole time: in a journal, the other topics' messages would queue behind it.
+    /// The tries of a batch whose topic is full, after this many waits and with nothing sent. It
+    /// gets the whole time: in a journal, the other topics' messages would queue behind it.
     pub(crate) fn for_room(waits: u32, batch: &'a Batch, options: &'a ProducerOptions) -> Self {
         let patience = options.resend.give_up_after;
         Self { waits, pauses: waits, patience, ..Self::new(batch, options) }
@@ -82,8 +82,8 @@ impl<'a> Tries<'a> {
         Ok(())
     }
 
-    /// Waits before the batch's outcome is asked for again, or hands the error back if the time is
-    /// up. Asking does not count as a resend.
+    /// Waits before the lane is asked again for the batch's outcome, or hands the error back if the
+    /// time is up. Asking does not count as a resend.
     pub(crate) async fn wait(&mut self, error: Error) -> Result<(), Error> {
         let left = self.patience.saturating_sub(self.since.elapsed());
         if left.is_zero() {
@@ -108,7 +108,7 @@ impl<'a> Tries<'a> {
         }
     }
 
-    /// The error of a batch of which it is unknown whether it is stored.
+    /// The error of a batch that may or may not be stored.
     pub(crate) fn unknown(&self, reason: String) -> SendError {
         let Batch { topic, messages, .. } = self.batch;
         SendError::Unknown { topic: topic.clone(), messages: messages.len(), reason }

@@ -1,8 +1,7 @@
-//! The spill journal: keeps messages that the server did not accept on this machine's disk until it
-//! does.
+//! The spill journal: keeps messages on this machine's disk until the server accepts them.
 //!
-//! While the journal holds anything, every message goes behind that, so that the order is kept. One
-//! process owns the directory at a time; one of its threads does all file work; one actor sends
+//! While the journal holds anything, every new message goes behind it, so that the order is kept.
+//! One process owns the directory at a time; one of its threads does all file work; one actor sends
 //! from the journal.
 
 mod aside;

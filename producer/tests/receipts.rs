@@ -17,7 +17,7 @@ use rowmq_test::proxy::statement::STORE_IN_LANE;
 use rowmq_test::{TestDatabase, until};
 use tokio::task::unconstrained;
 
-/// A lane's row, which counts its batches, goes half a lease after its last send.
+/// A lane removes its row, which counts its batches, half a lease after its last send.
 const LONG: Duration = Duration::from_secs(60);
 
 async fn send(producer: &Producer, topic: &TopicName, messages: Vec<NewMessage>) -> Vec<Receipt> {
@@ -217,8 +217,8 @@ async fn what_is_given_up_is_told_to_each_and_the_time_counts_from_the_acceptanc
             outcome => panic!("{outcome:?}"),
         }
     }
-    // The first batch may use the time of all of them. The others' deadline is later by the time
-    // between the acceptances: enough for a few last tries, at its end.
+    // The first batch may use the time of all of them. The deadlines of the others are later by the
+    // time between the acceptances: enough for a few last tries, at the end.
     assert!(tries[0] > 2 && tries[1..].iter().all(|n| *n <= tries[0] / 2), "{tries:?}");
     proxy.pass();
     producer.send(&topic, NewMessage::new("later")).await.expect("stored");

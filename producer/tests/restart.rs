@@ -147,7 +147,7 @@ async fn a_server_that_is_down_while_a_producer_with_a_journal_restarts_gets_eve
     }
 }
 
-/// Sends at least so many messages, and more for as long as it is to go on.
+/// Sends at least this many messages, and more as long as `go_on` is set.
 async fn send(
     producer: Producer,
     topic: TopicName,

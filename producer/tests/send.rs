@@ -9,7 +9,7 @@ use rowmq_core::{Error, Headers, MsgId, NewMessage, Priority, TopicName, wake};
 use rowmq_producer::{Producer, ProducerOptions, SendError};
 use rowmq_test::{TestDatabase, until};
 
-/// A lane's row goes half a lease after its last send.
+/// A lane removes its row half a lease after its last send.
 const LONG: Duration = Duration::from_secs(60);
 
 #[tokio::test]

@@ -11,8 +11,8 @@ pub struct CommandGroup {
     pub commands: &'static [&'static str],
 }
 
-/// Has `--help` list the commands in groups: clap knows a single heading for all of them. Without
-/// groups the command line stays as it is.
+/// Makes `--help` list the commands in groups: clap supports a single heading for all of them.
+/// Without groups the command line stays as it is.
 pub(crate) fn in_groups(program: Command, groups: &[CommandGroup]) -> Command {
     if groups.is_empty() {
         return program;

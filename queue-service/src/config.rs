@@ -96,7 +96,7 @@ fn read<T: CommandFactory + FromArgMatches>(
 ) -> Result<Configured<T>, Refusal> {
     let program = paperwork::command_line::<T>();
     let mut command = layers::named(program, process, environment);
-    // Help is given whatever the file says.
+    // Help is shown even if the file is wrong.
     if let Err(error) = command.clone().try_get_matches_from(arguments)
         && !error.use_stderr()
     {

@@ -104,8 +104,8 @@ fn probe(state: Result<(), String>) -> impl IntoResponse {
     }
 }
 
-/// Parses an address. A bare port means that port on loopback: nothing is shown to the network
-/// unless it is asked for.
+/// Parses an address. A bare port means that port on loopback: nothing is served to the network
+/// unless the user asks for that.
 ///
 /// # Errors
 /// A sentence that shows what an address looks like.

@@ -12,8 +12,8 @@ use crate::notify::{self, Watchdog};
 const HUNG: Duration = Duration::from_secs(30);
 
 /// The health of the process, as its probes report it. Under systemd with `Type=notify` it also
-/// ends the start, pings the watchdog, and is shown by `systemctl status`. Cheap to clone; all
-/// clones share one state.
+/// reports the end of the start, pings the watchdog, and sets the status in `systemctl status`.
+/// Cheap to clone; all clones share one state.
 #[derive(Debug, Clone)]
 pub struct Health {
     ticked: Arc<watch::Sender<Instant>>,
@@ -52,7 +52,7 @@ impl Health {
         }
     }
 
-    /// Adds a loop beside others, which could hang while they turn.
+    /// Adds another loop, which could hang while the other loops turn.
     #[must_use]
     pub fn pulse(&self) -> Pulse {
         let turned = Arc::new(Mutex::new(Instant::now()));

@@ -94,7 +94,7 @@ impl Server {
 
     async fn answer(self, stream: TcpStream, peer: SocketAddr, watcher: Watcher) {
         let Some(tls) = &self.tls else { return self.speak(stream, peer, watcher).await };
-        // A failed handshake is the client's business.
+        // A failed handshake concerns only the client.
         if let Ok(Ok(stream)) = timeout(self.limits.head, tls.accept(stream)).await {
             self.speak(stream, peer, watcher).await;
         }

@@ -66,7 +66,7 @@ fn parsed(filter: &str) -> EnvFilter {
     let filter = EnvFilter::new(if filter.trim().is_empty() { "info" } else { filter });
     #[cfg(feature = "otlp")]
     if crate::traces::is_wanted() {
-        // The spans of messages pass whatever else is logged; these targets hold nothing but spans.
+        // The spans of messages pass the filter in any case; these targets hold nothing but spans.
         let spans = crate::traces::TARGETS.map(|target| format!("{target}=info").parse());
         return spans.into_iter().flatten().fold(filter, EnvFilter::add_directive);
     }

@@ -1,7 +1,7 @@
 //! Notifies systemd about a service of `Type=notify`. Elsewhere all of it does nothing.
 //!
-//! Only [`Health`](crate::health::Health) and the signals call this, so that systemd always learns
-//! the same as the probes answer.
+//! Only [`Health`](crate::health::Health) and the signals call this, so that systemd always gets
+//! the same answers as the probes.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -68,7 +68,7 @@ pub(crate) fn stopping() {
 }
 
 /// Joins the lines of a text. A second line would be another message to systemd: the text of a
-/// server's error must not speak for the process.
+/// server's error must not pass for a message of the process.
 fn one_line(text: &str) -> String {
     text.split(char::is_control).filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
 }

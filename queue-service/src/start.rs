@@ -1,4 +1,4 @@
-//! The start of a process: a server that is away is waited for, as it is later.
+//! The start of a process: it waits for a server that is away, as it does later.
 
 use std::fmt::Display;
 use std::future::Future;

@@ -88,8 +88,8 @@ impl Worker {
     /// | `ROWMQ_METRICS` | where metrics and probes are served, with the feature `endpoint` |
     /// | `ROWMQ_CONSUMER_DRAIN` and others | a field of [`ConsumerOptions`]: `25s` |
     ///
-    /// A variable with this prefix that is no such field is refused.
-    /// It starts the process's logs, unless the program has done so.
+    /// It refuses a variable with the prefix `ROWMQ_CONSUMER_` that is no such field. It starts the
+    /// process's logs, unless the program has done so.
     ///
     /// # Errors
     /// One sentence that names the variable.
@@ -178,12 +178,12 @@ impl<S: Clone + Send + Sync + 'static> Worker<S> {
     }
 
     /// Runs until TERM or INT, then finishes the running jobs and gives back the rest; a second
-    /// signal gives all of it back. The process is expected to end with it: spans that come later
-    /// are not sent.
+    /// signal gives all of it back. The process should end afterwards: spans that come later are
+    /// not sent.
     ///
     /// # Errors
-    /// If it cannot start: an unknown topic, an address that is taken. A server that is away is
-    /// waited for, and later failures are logged and tried again.
+    /// If it cannot start: an unknown topic, an address that is taken. It waits for a server that
+    /// is away; it logs later failures and tries again.
     pub async fn run(self) -> Outcome {
         let shutdown = shutdown_on_signals().map_err(Failure::new)?;
         let ended = self.run_until(shutdown).await;

@@ -1,5 +1,5 @@
 //! A process that cancels messages as `rowmq cancel` does: waiting ones, ready ones, and ones whose
-//! handler runs. Such a handler is asked first, and fenced if it does not answer.
+//! handler runs. It first asks the worker of such a handler, and fences it if it does not answer.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -56,7 +56,7 @@ impl Wish<'_> {
             let answer = match attempt {
                 Ok(Attempt::Cancelled(was)) => Answer::Cancelled(was),
                 Ok(Attempt::Over(_) | Attempt::Unknown) => Answer::Over,
-                // Without the rule, a worker that was asked is believed to have stopped.
+                // Without the rule, the canceller assumes that a worker that was asked has stopped.
                 Ok(Attempt::Asked(_)) if self.believes_in_asking() => {
                     Answer::Cancelled(Was::Fenced)
                 }

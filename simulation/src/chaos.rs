@@ -26,8 +26,8 @@ enum Fault {
     KillJanitor,
     FreezeJanitor,
     KillSender,
-    /// A process that cancels messages is killed, and another one starts. What it asked for ends by
-    /// itself.
+    /// A process that cancels messages is killed, and another one starts. The requests of the
+    /// killed one expire by themselves.
     KillCanceller,
     /// kill -9; another consumer starts.
     KillConsumer,
@@ -217,7 +217,7 @@ async fn strike(stage: &Rc<Stage>, troupe: &mut Troupe, fault: Fault) {
 /// Returns the fates that statements meet for a while, in a thousand.
 fn fates(stage: &Stage, lease: u32) -> Fates {
     let mild = stage.settings.weather == Weather::Mild;
-    // A mild delay is over before a grace is.
+    // A mild delay is shorter than a grace.
     let (late, slow) = if mild { (300, 300) } else { (lease, lease) };
     let often_late = if stage.settings.late { 60 } else { 12 };
     vec![

@@ -70,14 +70,14 @@ struct Crew {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ended {
     Through,
-    /// The worker must not go on.
+    /// The worker must not continue.
     Stopped,
     /// One of the messages was cancelled.
     Cancelled,
 }
 
-/// Announces each turn of a worker's life, until its end. A `watch` wakes its waiters in a random
-/// order of its own, which no seed decides; this wakes them in the order they came.
+/// Announces each change of a worker's life, until its end. A `watch` wakes its waiters in a random
+/// order that no seed decides; this wakes them in the order in which they came.
 async fn call_out(mut life: watch::Receiver<Life>, turn: Rc<Notify>) {
     while life.changed().await.is_ok() {
         turn.notify_waiters();
@@ -167,7 +167,7 @@ impl Crew {
         ended
     }
 
-    /// Handles deliveries one after the other; nothing goes on behind one that is to be retried.
+    /// Handles deliveries one after the other; it stops at one that is to be retried.
     async fn handle_in_order(&self, deliveries: Vec<Delivery>) {
         let mut waiting = deliveries.into_iter();
         while let Some(delivery) = waiting.next() {

@@ -50,7 +50,7 @@ pub struct Played {
     pub effects: usize,
     /// Messages that were cancelled.
     pub cancelled: Cancelled,
-    /// Runs that went on from a checkpoint of one before.
+    /// Runs that continued from a checkpoint of an earlier run.
     pub resumed: usize,
     /// Everything that happened, if asked for.
     pub log: Vec<String>,
@@ -217,7 +217,7 @@ async fn recover(
     troupe: &mut Troupe,
     crashing: &mut mpsc::UnboundedReceiver<String>,
 ) {
-    // Whatever was missing or silent at the last fault is decided within three leases.
+    // Everything that was missing or silent at the last fault is decided within three leases.
     let decided = stage.settings.lease * 3;
     look_up(stage);
     if stage.settings.poison > 0 {

@@ -59,8 +59,7 @@ impl Notebook {
         }
     }
 
-    /// Saves how far these runs have got. Returns false if that fails: the handler then goes no
-    /// further.
+    /// Saves how far these runs have got. Returns false if that fails: the handler then stops.
     pub(crate) async fn save(&self, batch: &[Delivery]) -> bool {
         for delivery in batch {
             let number = self.stage.recorder.borrow_mut().saving(&self.name, delivery);

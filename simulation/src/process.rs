@@ -31,7 +31,7 @@ impl Process {
         Self { ice, task }
     }
 
-    /// SIGSTOP, SIGCONT: time goes on, the process does not.
+    /// SIGSTOP or SIGCONT: a frozen process stands still while time continues.
     pub(crate) fn freeze(&self, frozen: bool) {
         self.ice.frozen.set(frozen);
         if let (false, Some(waker)) = (frozen, self.ice.waker.take()) {

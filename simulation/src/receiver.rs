@@ -81,9 +81,9 @@ async fn handle(stage: Rc<Stage>, name: String, received: Received) {
     };
     let mut recorder = stage.recorder.borrow_mut();
     match told {
-        // Or its commit got no answer, and the row is gone.
+        // It is settled, or its commit got no answer and the row is gone.
         Ok(()) => recorder.told(&name, &delivery, SettleOutcome::Unknown),
-        // Or its worker was dead before the answer arrived.
+        // It is fenced, or its worker was dead before the answer arrived.
         Err(_) => recorder.abandon(&name, &delivery),
     }
 }

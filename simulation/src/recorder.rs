@@ -1,4 +1,5 @@
-//! What really happened, as the participants report it; the queue's tables are never asked.
+//! What really happened, as the participants report it. The recorder never reads the queue's
+//! tables.
 
 mod cancels;
 mod checkpoints;
@@ -50,7 +51,7 @@ struct Run {
     suspect: bool,
     /// It has saved a checkpoint, or tried to.
     has_checkpoint: bool,
-    /// It was answered that there is none, though one was stored.
+    /// Its handler got the answer that there is no checkpoint, though one was stored.
     missed_checkpoint: bool,
 }
 
@@ -68,7 +69,7 @@ impl Run {
 
 #[derive(Debug)]
 struct Story {
-    /// The numbers, among all events, of its sending and of the news that it is stored.
+    /// The numbers, among all events, of its sending and of the report that it is stored.
     sending: u64,
     stored: u64,
     /// Its group was reset to before it: its deliveries are counted from the start again.
@@ -254,8 +255,8 @@ impl Recorder {
         let woken = self.woken.get(consumer) == Some(&Instant::now());
         let story = self.tell(id, event);
         let at = story.runs.partition_point(|run| run.no < no);
-        // What it had claimed before the freeze begins when it wakes, or later if it has a
-        // `Receiver`, and is fenced.
+        // A process begins what it had claimed before a freeze when it wakes, or later if it has a
+        // `Receiver`, and is then fenced.
         let woken = woken || (worker.is_none() && !story.strict);
         let stale = woken && at < story.runs.len() && story.runs[at].no != no;
         let last = story.runs.last();
@@ -302,7 +303,7 @@ impl Recorder {
         }
     }
 
-    /// Records that the process was frozen, and goes on.
+    /// Records that a frozen process runs again.
     pub(crate) fn woke(&mut self, consumer: &str) {
         self.woken.insert(consumer.to_owned(), Instant::now());
     }

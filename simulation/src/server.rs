@@ -172,7 +172,7 @@ impl Server {
         self.rng.borrow_mut().random()
     }
 
-    /// Waits for up to `most` milliseconds, more often for few.
+    /// Waits for up to `most` milliseconds; short waits are more frequent.
     async fn latency(&self, most: u32) {
         let ms = self.below(most + 1).min(self.below(most + 2));
         if ms > 0 {
@@ -267,7 +267,8 @@ impl Server {
         self.rule == Some(Rule::GoneIsAskedTwice)
     }
 
-    /// Returns the reply to a killed statement. Without its rule, a killed ROLLBACK is believed.
+    /// Returns the reply to a killed statement. Without its rule, a killed ROLLBACK reports
+    /// success.
     fn killed(&self, statement: &Statement) -> Outcome {
         match statement {
             Statement::Rollback if self.rule == Some(Rule::RollbacksAreRepeated) => {

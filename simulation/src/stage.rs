@@ -137,7 +137,8 @@ impl Stage {
             Some(_) => message.with_key(format!("k{}", self.below(3))),
             None => message,
         };
-        // Seldom: a batch without any is one statement, and that way is to be broken too.
+        // Seldom: a batch without such messages is one statement, and faults must hit that path
+        // too.
         match self.below(12) {
             0 if !self.settings.dedupe => {
                 message.with_unique(Unique::until_done(format!("k{}", self.below(3))))
@@ -152,7 +153,7 @@ impl Stage {
         match self.settings.max_run_time {
             None if is_long => 2500,
             Some(time) if is_long && time > LONG => 2500,
-            // Long enough to lose the claim, while that is no surprise.
+            // Long enough to lose the claim, while that is allowed.
             Some(_) if is_long && !self.strict.get() => 6000,
             _ => 40,
         }
@@ -188,7 +189,7 @@ impl Stage {
         }
     }
 
-    /// Returns whose the message of a row is: each group's, while it has no offset.
+    /// Returns the shares of a row's message: one for each group, while it has no offset.
     fn shares(&self, topic: &Value, id: MsgId) -> Vec<Share> {
         let readers = self.readers.borrow();
         let of = |reader: &Rc<Topic>| (reader.id, id);

@@ -1,6 +1,6 @@
 //! Histories of the protocol, each from a seed. `SIM_SEED=n` plays one and prints all of it,
-//! `SIM_SEEDS=n` plays n of them, from `SIM_FROM` on; `SIM_SECONDS=n` begins no further one after n
-//! seconds.
+//! `SIM_SEEDS=n` plays n histories, from `SIM_FROM` on; `SIM_SECONDS=n` starts no further history
+//! after n seconds.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests: what cannot be had has failed")]
 

@@ -2,8 +2,8 @@
 
 use simulation::{Cast, Rule, Weather, play};
 
-/// How many histories may be played until one goes wrong. The rarest have taken up to 530, as the
-/// stage was changed; what is found early costs nothing.
+/// How many histories may be played until one goes wrong. As the stage was changed, the rarest have
+/// taken up to 530. A larger limit costs nothing when one is found early.
 const SEEDS: u64 = 3000;
 
 /// Plays histories without `rule` until one goes wrong that goes well with the rule.

@@ -18,7 +18,7 @@ use std::process::Command;
 use sha2::{Digest, Sha256};
 use tidy::tree::{self, File, root};
 
-/// The longest source file, in lines. A longer one contains a noun to split it by.
+/// The longest source file, in lines. A longer one contains a part that deserves its own file.
 const LONGEST_FILE: usize = 400;
 const LONGEST_TESTS: usize = 500;
 

@@ -1,5 +1,5 @@
-//! The statements of our claim and settle, and of simpler protocols, by the bare driver: one
-//! connection in a loop, with nothing around them.
+//! The statements of our claim and settle, and those of simpler protocols, run by the bare driver:
+//! one connection in a loop, with nothing around them.
 
 use anyhow::ensure;
 use mysql_async::prelude::Queryable;
@@ -43,8 +43,8 @@ pub(super) async fn drain(
     let mut bare = Bare::open(task, url).await?;
     while !drained.is_cancelled() {
         let settled = match bare.round(task.by, tally).await {
-            // Neighbouring rows without an order between them: the transaction is rolled back and
-            // retried.
+            // Connections may lock neighbouring rows in different orders: the transaction is rolled
+            // back and retried.
             Err(error) if is_conflict(&error) => {
                 bare.conn.query_drop("ROLLBACK").await?;
                 continue;
@@ -94,7 +94,7 @@ impl Bare {
         if by == Claimer::SelectDelete {
             return self.select_and_delete(tally).await;
         }
-        // After a settle that met a conflict, only the settle of that round is left.
+        // After a settle that met a conflict, this round only repeats the settle.
         if self.claimed.is_empty() {
             self.claim(tally).await?;
         }
@@ -179,7 +179,7 @@ impl Bare {
     }
 }
 
-/// Reads its share of the rows by key, `batch` at a time: what a claim without writing would cost.
+/// Reads its share of the rows by key, `batch` at a time: the cost of a claim that writes nothing.
 async fn read_ranges(task: &DrainTask, url: &ServerUrl, tally: &Tally) -> anyhow::Result<()> {
     let mut conn = raw(url).await?;
     let topic = topic(&mut conn, &task.topic).await?;

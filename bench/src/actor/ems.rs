@@ -1,6 +1,6 @@
-//! Seed 001, as its source has it: under the group's lock it writes a row of the group's log for
-//! each message, then reads the messages, then runs an UPDATE of each row. Its lock and its highest
-//! offset are in Redis; here they are the server's.
+//! Seed 001, as in its source: under the group's lock it writes a row of the group's log for each
+//! message, then reads the messages, then runs an UPDATE of each row. The source keeps the lock and
+//! the highest offset in Redis; here the server keeps them.
 
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Error};

@@ -1,6 +1,6 @@
-//! The claimers of the articles that led to this product, with only their syntax repaired: each
-//! claims by `CONNECTION_ID()`, reads back what it owns, and settles a whole batch at once, which
-//! is kinder to them than the row by row of their texts.
+//! The claimers of the articles that led to this product, with only their syntax repaired. Each
+//! claims by `CONNECTION_ID()`, reads back the rows that it owns, and settles a whole batch at
+//! once, which is faster than the articles' own settling row by row.
 
 use std::time::Duration;
 

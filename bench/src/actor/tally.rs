@@ -34,7 +34,7 @@ impl Tally {
     /// Records that work begins; only the first time counts.
     pub(crate) fn begin(&self) {
         if self.first.load(Ordering::Relaxed) == 0 {
-            // The first caller has the least time, give or take the time this takes.
+            // The first caller has the earliest time, apart from the time that this call takes.
             let _earlier =
                 self.first.compare_exchange(0, now(), Ordering::Relaxed, Ordering::Relaxed);
         }

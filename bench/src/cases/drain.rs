@@ -42,7 +42,7 @@ pub(super) fn by_thousands(scale: &Scale) -> Vec<Member> {
     ]
 }
 
-/// Returns, for each of some loads, the bare statements and our consumer.
+/// Returns two members for each of these loads: the bare statements and our consumer.
 fn pairs(drains: impl IntoIterator<Item = (String, Drain)>) -> Vec<Member> {
     let pair = |(what, drain): (String, Drain)| {
         let reference = format!("{BARE}, {what}");

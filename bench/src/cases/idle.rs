@@ -1,5 +1,4 @@
-//! The cases of consumers with nothing to do, of the memory that one takes, and of pages that only
-//! read.
+//! The cases of idle consumers, of the memory that a consumer takes, and of the console's pages.
 
 use std::time::Duration;
 

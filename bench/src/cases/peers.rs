@@ -7,7 +7,7 @@ use super::{BASE, BODY};
 use crate::case::Member;
 use crate::load::{Drain, Load, Peer, PeerDrain};
 
-/// Messages before the start: as many as the peers were measured with elsewhere.
+/// Messages before the start: as many as in other measurements of the peers.
 const BACKLOG: u64 = 50_000;
 
 pub(super) fn members(programs: &[(&'static str, PathBuf)]) -> Vec<Member> {

@@ -4,8 +4,8 @@ use super::BASE;
 use crate::case::{Extent, Member, Scale};
 use crate::load::{Claimer, Drain, Load};
 
-/// Sessions and batches with the share of the backlog that they drain: a share that a session by
-/// SQL finishes in seconds, and the same for the loads it is compared with.
+/// Sessions, batch sizes, and the divisor of the backlog: a session by SQL drains such a part of it
+/// in seconds. The loads it is compared with drain the same part.
 const QUICK: &[(usize, usize, u64)] = &[(4, 1, 200), (4, 100, 20)];
 const FULL: &[(usize, usize, u64)] =
     &[(1, 1, 200), (1, 10, 80), (1, 100, 20), (4, 1, 200), (4, 10, 80), (4, 100, 20)];

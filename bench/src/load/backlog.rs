@@ -58,8 +58,8 @@ pub(super) async fn run(arena: &Arena, backlog: Backlog) -> anyhow::Result<Sampl
     Ok(Sample::of([quantile(Name::P99, &times), quantile(Name::P50, &times), rate]))
 }
 
-/// Makes the server write what the fill has left in memory. Behind ten million rows it would be
-/// busy with that for minutes, whatever claims (2.7 times the median).
+/// Makes the server write what the fill has left in memory. After ten million rows it would
+/// otherwise write for minutes, which slows down any claim (to 2.7 times the median).
 pub(super) async fn flush(arena: &Arena) -> anyhow::Result<()> {
     let mut conn = arena.raw().await?;
     let mut usual = Vec::new();

@@ -52,7 +52,7 @@ async fn until(
     Ok(messages)
 }
 
-/// As `queue_send_all` takes it.
+/// Returns the batch in the form that `queue_send_all` takes.
 fn batch(enqueue: Enqueue) -> Vec<u8> {
     let message = serde_json::json!({ "body": "x".repeat(enqueue.body) });
     serde_json::Value::from(vec![message; enqueue.batch]).to_string().into_bytes()

@@ -21,8 +21,8 @@ use super::{Beside, Pages, Viewers, backlog};
 use crate::arena::Arena;
 use crate::figure::{Figure, Name, Sample, count, quantile};
 
-/// The pages that keep themselves up to date; the first asks the server for more than every look
-/// does.
+/// The pages that update themselves. The first page requires more statements than the look at the
+/// server that all pages share.
 const LIVE: [&str; 9] = [
     "/groups/bench-log@bench",
     "/",

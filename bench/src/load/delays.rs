@@ -24,8 +24,8 @@ const COPY: u64 = 20_000;
 /// Later than any load ends.
 const FAR: Duration = Duration::from_secs(7200);
 
-/// How long before the first message is due: by then the janitor sweeps and was measured with
-/// nothing to do.
+/// How long the janitor has to start before it is measured, and how long after messages are
+/// scheduled the first one is due.
 const START: Duration = Duration::from_secs(4);
 
 /// How often the load checks whether a message has become ready.

@@ -37,8 +37,8 @@ pub(super) async fn muster(arena: &Arena, drain: Drain) -> anyhow::Result<Compan
     Company::muster(arena.url(), tasks).await
 }
 
-/// Opens a transaction with a snapshot of now: what is deleted from here on stays in the tables
-/// until it ends.
+/// Opens a transaction with a snapshot of now: rows that are deleted from here on stay in the
+/// tables until it ends.
 async fn hold_purge(arena: &Arena) -> anyhow::Result<Conn> {
     let mut conn = arena.raw().await?;
     conn.query_drop("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ").await?;

@@ -1,5 +1,5 @@
-//! A backlog of messages with keys that processes drain under limits of claims: how fast, and how
-//! much the server reads for it.
+//! A backlog of messages with keys that processes drain under limits of claims: how fast they are,
+//! and how much the server reads.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -21,7 +21,7 @@ const FULL: u32 = 4;
 pub(crate) struct Limited {
     /// The processes and the backlog.
     pub(crate) drain: Drain,
-    /// The limits of the claims of all of them.
+    /// The limits that all their claims share.
     pub(crate) limits: Limits,
     /// How many keys the messages have, in turn.
     pub(crate) keys: NonZeroU32,

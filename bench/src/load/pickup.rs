@@ -22,8 +22,8 @@ const BODY: usize = 200;
 /// How long consumers may take to register.
 const START: Duration = Duration::from_secs(30);
 
-/// How long a doorbell takes to be heard: it rings once the worker's own beats, 2.5 s apart, come
-/// back through the log.
+/// How long it takes until the doorbell rings: its follower must first receive the worker's own
+/// beats, 2.5 s apart, through the log.
 const LISTEN: Duration = Duration::from_secs(8);
 
 /// How long after the last message the load may take.

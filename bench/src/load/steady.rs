@@ -1,4 +1,4 @@
-//! Messages that come and go at the same time, for so long that work which the server defers
+//! Messages that come and go at the same time, for long enough that work which the server defers
 //! (purging, flushing) comes due.
 
 use std::num::NonZeroU32;

@@ -46,10 +46,10 @@ const DEADLINE: Duration = Duration::from_secs(15);
 /// `queue_settle`: another consumer has the message.
 const FENCED: u16 = 31015;
 
-/// The first error number of the calls' own refusals. Lower numbers are the server's: a lock wait,
-/// a deadlock, a KILL, a server that takes no writes. They say nothing about the delivery, which
-/// stays the session's own until it is settled; so the whole is done again, for as long as it
-/// takes.
+/// The first error number of the calls' own refusals. Lower numbers come from the server: a lock
+/// wait, a deadlock, a KILL, a server that takes no writes. After such an error the session still
+/// holds its delivery until it settles it, so the session repeats the whole transaction until it
+/// succeeds.
 const REFUSALS: u16 = 31_001;
 
 /// `queue_settle`: an ack whose work may have been undone.
@@ -164,7 +164,7 @@ impl Session<'_> {
     }
 
     /// Claims from the topics in turn. If it then holds messages, it claims once more from the
-    /// topics that had none or failed: what it already holds stays its own.
+    /// topics that had none or failed; it keeps the messages that it holds.
     async fn claim_of_all(&mut self, topics: &[TopicName]) -> Result<Vec<Row>, Failure> {
         let (mut rows, mut without) = (Vec::new(), Vec::new());
         for topic in topics {

@@ -95,13 +95,13 @@ fn event(settled: &SettledDelivery<'_>, member: Option<Group>) -> Event {
     }
 }
 
-/// A burst's messages are no work; the run measures how fast they are stored.
+/// A burst's messages need no work; the run measures how fast they are stored.
 const BURST_CONCURRENCY: usize = 500;
 
 /// How long a message is put off.
 const SNOOZE: Duration = Duration::from_millis(300);
 
-/// Each has a separate connection.
+/// Each handler has its own connection.
 const EFFECTS_CONCURRENCY: usize = 4;
 
 /// Returns the reader's share and the delivery number.
@@ -133,7 +133,7 @@ impl RawHandler for Recorder {
         let task = context.delivery.json()?;
         let ending = work(record, context, task, (share, delivery_no)).await?;
         record.note(&Event::End { share, delivery_no, ended: Ended::Done })?;
-        // A member counts no crashes: the message would take it down again and again.
+        // A broadcast member counts no crashes: the message would crash it again and again.
         if !share.group.is_some_and(Group::is_member) {
             abort_if_asked(ending, context);
         }
@@ -220,8 +220,8 @@ async fn work(
     }
 }
 
-/// Returns whether the delivery was charged with nothing so far: whatever happens once has not
-/// happened yet.
+/// Returns whether this is the first delivery of the message and nothing has been charged to it:
+/// what happens only once has not happened yet.
 fn is_first(context: &Context) -> bool {
     context.delivery.failures == 0 && context.delivery.delivery_no.0 == 1
 }

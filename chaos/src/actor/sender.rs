@@ -223,7 +223,8 @@ impl Sender {
                 let topic = self.args.topic.to_string();
                 self.record.note(&Event::Inserted { first, n, topic })
             };
-            // The connection goes with the transaction that may have been cut in it.
+            // A transaction may have been cut off in this connection, so the connection is dropped
+            // too.
             let outcome = match tokio::time::timeout(
                 LEASE,
                 transaction.run(open, &self.args.topic, &messages, inserted),

@@ -65,8 +65,8 @@ pub(crate) struct Program {
 /// A place in the fleet, filled by one process after the other.
 pub(crate) struct Member {
     program: Program,
-    /// Everything between the process and the server goes through it; for a cluster, to the first
-    /// host of the URL.
+    /// The proxy through which the process reaches the server. A cluster is reached directly, past
+    /// the proxy.
     pub(crate) proxy: FaultProxy,
     url: ServerUrl,
     folder: PathBuf,

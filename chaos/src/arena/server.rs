@@ -43,7 +43,7 @@ impl Server {
         Self { ops, kind, name, one_at_a_time: Arc::default() }
     }
 
-    /// Waits until no other fault has the server down, and holds others off.
+    /// Waits until no other fault has the server down, and keeps other faults away from it.
     pub(crate) async fn alone(&self) -> OwnedMutexGuard<()> {
         Arc::clone(&self.one_at_a_time).lock_owned().await
     }
@@ -58,7 +58,7 @@ impl Server {
         self.control("restart").await
     }
 
-    /// Stops it in the middle of whatever it does.
+    /// Freezes it, even in the middle of its work.
     pub(crate) async fn freeze(&self) -> anyhow::Result<()> {
         self.control("freeze").await
     }

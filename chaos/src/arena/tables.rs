@@ -38,7 +38,7 @@ impl Row {
         Ok(MsgId::from_bytes(&self.msg_id).context("a message id has 16 bytes")?.into())
     }
 
-    /// Returns whose it is: a message in the inbox of the stream is each group's.
+    /// Returns the shares of the message: one for each group if it is in the stream's inbox.
     fn shares(&self) -> anyhow::Result<Vec<Share>> {
         let (tag, topic) = (self.tag()?, String::from_utf8_lossy(&self.topic));
         if topic == STREAM {

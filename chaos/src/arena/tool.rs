@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(90);
 
 impl Arena {
     /// Runs `rowmq` with the account of an operator, or of the migrator, and returns whether it
-    /// succeeded. It may fail, because its server may be away, but it ends, and says why.
+    /// succeeded. It may fail, because its server may be away, but it must end and say why.
     pub(crate) async fn rowmq(&self, arguments: &[&str]) -> anyhow::Result<bool> {
         let line = arguments.join(" ");
         let account = match arguments.first() {

@@ -22,8 +22,8 @@ pub(super) fn times(history: &History) -> Vec<Failover> {
     strikes.map(|strike| one(history, strike.to)).collect()
 }
 
-/// Measures one loss. The writer was certainly dead at `death`, so what was sent after it went to
-/// another.
+/// Measures one loss. The writer was certainly dead at `death`, so a message that was sent after it
+/// went to another writer.
 fn one(history: &History, death: Moment) -> Failover {
     let since = |message: &&Message| message.invoked.is_some_and(|at| at >= death);
     let sent = || history.messages.values().filter(since);

@@ -22,9 +22,9 @@ pub(super) struct Strike {
 #[derive(Debug, Clone)]
 pub(super) struct Deletion {
     topic: String,
-    /// It did not happen before this.
+    /// When it was requested: the deletion happened no earlier.
     from: Moment,
-    /// By then it was over, and a topic of this name existed.
+    /// When it was over: a topic of this name existed by then.
     to: Moment,
     /// Its operator learned that it succeeded.
     pub(super) deleted: bool,
@@ -33,9 +33,9 @@ pub(super) struct Deletion {
 /// A group handles a stretch again.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Turn {
-    /// Not before this: the request.
+    /// When it was requested.
     pub(super) since: Moment,
-    /// By then it was committed.
+    /// When it was certainly committed.
     pub(super) until: Moment,
     pub(super) stretch: Stretch,
 }
@@ -48,7 +48,7 @@ pub(super) struct History {
     pub(super) hits: Vec<(Moment, Actor, Hit)>,
     /// The stretches that groups were to handle again, and when that was requested.
     rewinds: Vec<(Moment, Stretch)>,
-    /// The parts of them that they certainly had to handle.
+    /// The parts of these stretches that the groups certainly had to handle again.
     pub(super) turns: Vec<Turn>,
     pub(super) deletions: Vec<Deletion>,
     /// The members of the broadcast group.
@@ -207,7 +207,7 @@ impl History {
         self.messages.entry(share).or_default()
     }
 
-    /// Returns whether a group was to handle it again, so that its deliveries start again.
+    /// Returns whether its group was to handle it again, so that its deliveries start again.
     pub(super) fn is_rewound(&self, share: Share) -> bool {
         self.is_rewound_within(share, (Moment::default(), Moment::LATEST))
     }
@@ -226,8 +226,8 @@ impl History {
         })
     }
 
-    /// Returns when it was certain that the request is done, or will not be: the group's commands
-    /// follow one another.
+    /// Returns when it was certain that the request was done or would never be done: the commands
+    /// on a group run one after the other.
     fn is_rewound_by(&self, asked: Moment, stretch: &Stretch) -> Moment {
         let place = (stretch.group, stretch.partition);
         let done = self.turns.iter().filter(|turn| {
@@ -236,9 +236,9 @@ impl History {
         done.map(|turn| turn.until).min().unwrap_or(Moment::LATEST)
     }
 
-    /// Returns whether the topic of a message may have been deleted before its transaction wrote
-    /// it, and after the transaction had begun and could have seen the topic open. A message
-    /// written before a deletion prevents it.
+    /// Returns whether the topic of a message may have been deleted after the transaction of the
+    /// message began, so that the transaction could see the topic open, and before it wrote the
+    /// message. A message that is written before a deletion prevents the deletion.
     pub(super) fn may_outlive_its_topic(&self, message: &Message) -> bool {
         let (Some((written, topic)), Some(begun)) = (&message.inserted, message.invoked) else {
             return false;
@@ -290,7 +290,7 @@ impl History {
     pub(super) fn of(&self, share: Share) -> String {
         let mut lines = Vec::new();
         for path in &self.records {
-            // It was read before, or there would be no history.
+            // This record could be read before, or there would be no history.
             for (at, event) in record::read(path).unwrap_or_default() {
                 let file = path.file_stem().unwrap_or_default().to_string_lossy();
                 if is_about(&event, share) {
@@ -342,8 +342,8 @@ fn is_about(event: &Event, wanted: Share) -> bool {
     }
 }
 
-/// Returns the actor that a record is named after. Records of others (witnesses, the web service)
-/// are not named so; the harness breaks nothing of theirs.
+/// Returns the actor that a record is named after. Other records (of witnesses and of the web
+/// service) are not named after one; the harness does not break their connections.
 fn actor_of(path: &Path) -> Actor {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let number = stem.split('-').next().context("a name").and_then(|n| Ok(n.parse()?));

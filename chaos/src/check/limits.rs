@@ -7,18 +7,18 @@ use crate::record::{Answer, Moment};
 use crate::stream::Share;
 use crate::topics::EFFECTS_RUNNING;
 
-/// Finds messages of the limited topic that began while as many ran as the limit allows.
+/// Finds messages of the limited topic that began when the limit was already reached.
 ///
-/// A run counts from its start to the end of its handler if its consumer learned that it is
-/// settled: then it held its claim, and a place, all the time. A process that was killed or frozen
-/// may have lost its claim, and its place with it, at any moment.
+/// A run counts, from its start to the end of its handler, if its consumer learned that it is
+/// settled: its worker then held the claim, and its place within the limit, the whole time. A
+/// process that was killed or frozen may have lost both at any moment.
 pub(super) fn breaches(history: &History) -> Vec<(Breach, Share)> {
     let mut runs: Vec<(Moment, Moment, Share)> = Vec::new();
     for (share, message) in &history.messages {
         if share.group.is_some() || !message.transactional {
             continue;
         }
-        // The topic of the consumers by SQL has no limit: they know none.
+        // Consumers by SQL handle other topics, which have no limit.
         let is_limited = |settled: &&Settled| !history.callers.contains(&settled.actor);
         let settled = message.settled.iter().filter(|one| one.answer == Answer::Settled);
         for settled in settled.filter(is_limited) {

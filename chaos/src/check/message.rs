@@ -68,7 +68,7 @@ impl Message {
         }
     }
 
-    /// Adds what others saw of it.
+    /// Adds what other actors saw of the message.
     pub(super) fn take_over(&mut self, other: Self) {
         self.invoked = self.invoked.or(other.invoked);
         self.inserted = self.inserted.take().or(other.inserted);
@@ -100,8 +100,8 @@ impl Message {
         self.starts.iter().filter_map(|start| start.place)
     }
 
-    /// Returns whether its effects are wrong. An effect and its ack are one: they happen once, and
-    /// the message then no longer exists.
+    /// Returns whether its effects are wrong. An effect is committed together with its ack: this
+    /// happens once, and the message then no longer exists.
     pub(super) fn has_wrong_effects(&self, exists: bool) -> bool {
         self.effects > 1 || (self.effects == 1 && exists)
     }
@@ -135,11 +135,11 @@ impl Message {
         !self.starts.iter().all(|start| seen.insert(start.delivery_no))
     }
 
-    /// Returns when deliveries began that no handler had asked for: beyond the first, when the
-    /// previous one had not ended in a retry or a release.
+    /// Returns when the deliveries began that no handler had asked for: those beyond the first
+    /// whose previous delivery had not ended in a retry or a release.
     pub(super) fn unasked(&self) -> impl Iterator<Item = Moment> {
         let mut starts = self.starts.clone();
-        // A number comes again when a group is reset.
+        // A delivery number occurs again when a group is reset.
         starts.sort_by_key(|start| (start.delivery_no, start.at));
         let asked = |delivery_no: u32| {
             self.ends

@@ -1,4 +1,4 @@
-//! How long the messages of a consumer that was hit waited until another one began them.
+//! How long the messages of a consumer that was hit waited until another consumer began them.
 
 use std::time::Duration;
 
@@ -92,7 +92,8 @@ pub(crate) struct Times {
 }
 
 impl Times {
-    /// Returns the most time that this percentage of the messages took; `None` if there was none.
+    /// Returns the time within which this percentage of the messages was rescued; `None` if there
+    /// was no message.
     pub(crate) fn percentile(&self, percent: usize) -> Option<Duration> {
         let last = self.sorted.len().checked_sub(1)?;
         self.sorted.get((last * percent).div_ceil(100)).copied()
@@ -117,7 +118,7 @@ pub(super) fn times(history: &History) -> RescueTimes {
         for &(actor, at, how) in &alone {
             let Some(begun) = in_hand(message, actor, at, share.group.is_some()) else { continue };
             let next = message.starts.iter().filter(|next| next.actor != actor && next.at > at);
-            // The next process of a member starts to count again.
+            // The next process that takes a member's name counts deliveries from the start again.
             let is_member = share.group.is_some_and(Group::is_member);
             let next = next.filter(|next| is_member || next.delivery_no > begun.delivery_no);
             // Without another delivery the settlement was committed just before the hit.
@@ -135,15 +136,15 @@ pub(super) fn times(history: &History) -> RescueTimes {
 }
 
 /// Returns the delivery of the message that this consumer was handling when it was hit: the last
-/// one that any consumer had begun by then, and that was not settled. The consumer did not have in
-/// hand what it had lost before and others had begun since; a message that had asked for a retry
-/// may wait for that.
+/// delivery that any consumer had begun by then, if this consumer began it and it was neither
+/// settled nor put off. A message that another consumer has begun since was lost before the hit,
+/// and a message that was put off waits on purpose.
 fn in_hand(message: &Message, actor: Actor, at: Moment, of_group: bool) -> Option<Start> {
     let begun = message.starts.iter().filter(|start| start.at < at).max_by_key(|start| start.at)?;
     let settled = message.settled.iter().any(|settled| {
         (settled.actor, settled.delivery_no) == (begun.actor, begun.delivery_no)
             && (begun.at..at).contains(&settled.at)
-            // An ack of a message of a range may still have been on its way.
+            // In a group, the ack may still have been on its way unless the answer was `Settled`.
             && (!of_group || settled.answer == Answer::Settled)
     });
     let put_off = message.ends.iter().any(|end| {

@@ -42,8 +42,8 @@ fn plain(tag: Tag) -> Share {
 }
 
 impl Log {
-    /// Reads the log. Each message must have one place, whichever member read it and however often,
-    /// and each place one message.
+    /// Reads the log. Each message must have the same place whenever any member reads it, and each
+    /// place must have one message.
     fn read(history: &History, broken: &mut Vec<(Breach, Share)>) -> Self {
         let mut log = Self::default();
         let mut known: HashMap<Tag, (u32, u64)> = HashMap::new();
@@ -60,7 +60,7 @@ impl Log {
         log
     }
 
-    /// Checks that the group has since successfully handled what it was to handle again.
+    /// Checks that, since the request, the group has successfully handled the stretch again.
     fn check_turn(
         &self,
         history: &History,
@@ -130,8 +130,8 @@ fn check_density(offsets: &BTreeMap<u64, Tag>, broken: &mut Vec<(Breach, Share)>
     }
 }
 
-/// Checks that what was acknowledged before another message was sent comes before it, whichever
-/// actor sent them, and that what was sent together keeps its order.
+/// Checks that a message that was acknowledged before another message was sent comes before it,
+/// whichever actors sent them, and that messages sent together keep their order.
 fn check_commits(
     history: &History,
     offsets: &BTreeMap<u64, Tag>,
@@ -152,9 +152,9 @@ fn check_commits(
     }
 }
 
-/// Checks broadcast members. A message that a named member settled lies behind its position: a
-/// process that takes the name later does not begin it. A process may still begin what it read
-/// before it lost the name.
+/// Checks broadcast members. The position of a named member is behind every message that it
+/// settled: a process that takes the name later does not begin such a message. A process may still
+/// begin what it read before it lost the name.
 fn check_members(history: &History, broken: &mut Vec<(Breach, Share)>) {
     let first_reads = history.first_reads();
     for (share, message) in &history.messages {
@@ -168,9 +168,9 @@ fn check_members(history: &History, broken: &mut Vec<(Breach, Share)>) {
     }
 }
 
-/// Checks the ordered group. A message is begun when all before it in its partition have ended. It
-/// may be begun again after that; after the group was reset, what lies between is handled again
-/// first.
+/// Checks the ordered group. A message may begin only when all messages before it in its partition
+/// have ended. It may begin again later; after a reset, the group first handles again the messages
+/// between the new position and this message.
 fn check_order(
     history: &History,
     leftovers: &Leftovers,
@@ -180,7 +180,7 @@ fn check_order(
 ) {
     let ordered = |tag| Share { tag, group: Some(Group::Ordered) };
     let is_over = |share| leftovers.dead.contains_key(&share);
-    // For each offset: when all before it had ended.
+    // For each offset: when all messages before it had ended.
     let free_since = |since: Moment, lo: u64| {
         let mut free = BTreeMap::new();
         let mut all_done = since;
@@ -205,7 +205,7 @@ fn check_order(
         for start in &message.starts {
             let Some(place) = start.place else { continue };
             let mut overtakes = free.get(offset).is_some_and(|free| start.at < *free);
-            // The last turn that is over when its claim begins.
+            // The last turn that was committed before its claim began.
             let claim = &claims[&(start.actor, place.claim_no)];
             let turn = turns.iter().rposition(|turn| {
                 turn.stretch.covers(partition, *offset) && turn.until < claim.from
@@ -225,7 +225,7 @@ fn check_order(
 struct Claim {
     /// When its first message was begun.
     from: Moment,
-    /// It was settled at least in part, and no answer said that it was not the member's own.
+    /// Whether it was settled at least in part, and no settlement was fenced.
     is_sound: bool,
 }
 

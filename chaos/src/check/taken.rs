@@ -7,15 +7,15 @@ use super::history::History;
 use crate::record::{Answer, Moment};
 use crate::stream::Share;
 
-/// A session that has worked this long has claimed within its lease (10 s), and none may count as
-/// dead.
+/// A session that settles within this time after a start has claimed within its lease (10 s), and
+/// must not count as dead.
 const FRESH: Duration = Duration::from_secs(5);
 
 /// How long the effect of another fault on a session may show: its lease, and a sweep.
 const AFTERMATH: Duration = Duration::from_secs(12);
 
-/// The faults that may make a session's own claim fail, and take no other claim from it. Under any
-/// other fault it may have been silent.
+/// The faults that may make a session's own claim fail, but take no other claim from it. Under any
+/// other fault the session may have been silent.
 const MILD: [&str; 10] = [
     "abort-before-ack",
     "cancel-messages",
@@ -29,8 +29,9 @@ const MILD: [&str; 10] = [
     "reset-group",
 ];
 
-/// Finds messages that such a session could not settle because it no longer holds them, although
-/// nothing has silenced it since before it claimed them, and no operator has taken them away.
+/// Finds messages that such a session could not settle because it no longer held them, although no
+/// fault had silenced the session since before the claim, and no operator had taken the messages
+/// away.
 pub(super) fn breaches(history: &History) -> Vec<(Breach, Share)> {
     let mut taken = Vec::new();
     for (share, message) in &history.messages {

@@ -1,4 +1,4 @@
-//! Tests of the proof: each promise, broken in a record, is found, and nothing else is.
+//! Tests of the check: each broken promise in a record is found, and nothing else.
 
 use std::time::Duration;
 
@@ -271,7 +271,7 @@ fn a_search_must_say_of_a_message_what_the_records_say() {
     let waits = || Leftovers { unsettled: HashMap::from([(tag(0).into(), 1)]), ..none() };
     assert_eq!(breaches(StateWord::Scheduled, false, waits()), 0);
     assert_eq!(breaches(StateWord::Gone, false, waits()), 1);
-    // It has an effect, and the search does not know it.
+    // It has an effect, but the search does not find it.
     let unknown = Leftovers {
         effects: HashMap::from([(tag(0), 1)]),
         found: HashMap::from([(tag(1), (StateWord::Gone, false))]),

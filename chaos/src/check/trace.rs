@@ -6,8 +6,8 @@ use super::{Breach, Leftovers, Trace};
 use crate::record::Enqueued;
 use crate::stream::Share;
 
-/// Finds messages whose trace is wrong. Every message of the stream leaves one, in every group; of
-/// the queues' messages only those of transactional handlers.
+/// Finds messages whose trace is wrong. Every message of the stream leaves a trace in every group;
+/// in queues, only the messages of transactional handlers do.
 pub(super) fn breaches(history: &History, leftovers: &Leftovers) -> Vec<(Breach, Share)> {
     if leftovers.traces.is_empty() {
         return Vec::new();
@@ -33,7 +33,7 @@ pub(super) fn breaches(history: &History, leftovers: &Leftovers) -> Vec<(Breach,
     wrong.map(|(share, _)| (Breach::WrongTrace, *share)).collect()
 }
 
-/// Returns whether there is one row if it was stored, none if it was not.
+/// Returns whether the trace has one row if the message was stored, and none if it was not.
 fn is_sent_as_told(message: &Message, trace: Trace) -> bool {
     match message.outcome() {
         Enqueued::Stored => trace.enqueued == 1,

@@ -60,7 +60,7 @@ pub(super) async fn operate(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result
     let direction = if is_group || rng.random() { "--claim" } else { "--enqueue" };
     arena.rowmq(&["topic", "pause", topic, direction]).await?;
     sleep(Duration::from_millis(rng.random_range(200..3_000))).await;
-    // If a topic stayed closed, that would be the harness's own doing.
+    // The harness must not leave a topic closed.
     while !arena.rowmq(&["topic", "resume", topic]).await? {
         sleep(Duration::from_millis(200)).await;
     }
@@ -114,7 +114,7 @@ async fn send_doomed(
 }
 
 /// Cancels messages that wait or are handled in transactions, by the library or by the SQL
-/// contract, one after the other; some handlers have hardly time to stop.
+/// contract, one after the other; some handlers have hardly any time to stop.
 pub(super) async fn cancel_messages(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
     for _ in 0..CANCELLED {
         sleep(Duration::from_millis(rng.random_range(0..500))).await;
@@ -153,7 +153,7 @@ async fn send_slow(arena: &Arena, topic: &str) -> anyhow::Result<Option<Tag>> {
 /// session waits for that session.
 pub(super) async fn migrate(arena: &Arena, _: &mut SmallRng) -> anyhow::Result<()> {
     let mut idle = arena.connect().await?;
-    // It may break while a server goes down; the transaction does too.
+    // The session may break while a server goes down; the transaction then ends too.
     drop(idle.batch_execute("BEGIN; SELECT COUNT(*) FROM queue_message").await);
     let began = Instant::now();
     arena.rowmq(&["migrate"]).await?;

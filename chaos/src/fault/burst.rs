@@ -17,7 +17,7 @@ const BATCH: &str = "2000";
 /// How long the burst lasts before the crash.
 const BEFORE: Duration = Duration::from_secs(4);
 
-/// How long it goes on after the server has come back.
+/// How long the burst continues after the server has come back.
 const AFTER: Duration = Duration::from_secs(2);
 
 pub(super) async fn crash_under_burst(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {

@@ -10,8 +10,8 @@ use tokio::time::sleep;
 
 use crate::arena::Arena;
 
-/// Time zones of processes: with quarters of an hour, beyond a day's ends, and one whose summer
-/// time changes today.
+/// Time zones of processes: with halves and quarters of an hour, one more than twelve hours ahead,
+/// and one whose summer time changes in November.
 const ZONES: [&str; 4] = ["AAA-13:45", "BBB+11:30", "CCC-5:30", "DDD4EEE,M11.3.6/0,M11.3.0/0"];
 
 /// Skews of processes' clocks.
@@ -28,7 +28,7 @@ pub(super) async fn wrong_clocks(arena: &Arena, rng: &mut SmallRng) -> anyhow::R
             odd.extend([
                 ("LD_PRELOAD", library.as_str()),
                 ("FAKETIME", *SKEWS.choose(rng).unwrap_or(&"+1h")),
-                // The monotonic clock is never set.
+                // In reality the monotonic clock is never set.
                 ("FAKETIME_DONT_FAKE_MONOTONIC", "1"),
             ]);
         }
@@ -53,7 +53,7 @@ pub(super) async fn wrong_clocks(arena: &Arena, rng: &mut SmallRng) -> anyhow::R
     arena.execute("SET GLOBAL time_zone = 'SYSTEM'").await
 }
 
-/// Steps the server's clock by an hour, to and fro.
+/// Steps the server's clock by an hour, back and forth.
 pub(super) async fn step_clock(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
     let mut steps = ["+3600", "-3600"];
     if rng.random() {

@@ -1,4 +1,5 @@
-//! Single connections and statements: killed, cut at one end, dark, a reply or a statement lost.
+//! Faults of single connections and statements: a connection is killed, cut at one end or goes
+//! dark, a statement is killed, and a statement or its reply is lost.
 
 use std::time::Duration;
 
@@ -19,8 +20,8 @@ const COMMIT: &str = "COMMIT";
 /// The statements of a consumer that claims.
 const CLAIM: [&str; 3] = [statement::LOCK_READY, "UPDATE queue_message", statement::RECORD_CLAIM];
 
-/// Other statements of processes: a consumer settles, is declared dead, takes its name lock, beats
-/// and looks round; a producer reads its topic, looks up the outcome of a batch, and inserts.
+/// Other statements of processes: a consumer settles, is declared dead, takes its name lock and
+/// beats; a producer reads its topic, looks up the outcome of a batch, and inserts.
 const OTHER: [&str; 8] = [
     statement::ACK,
     statement::CHANGE_WORKER,
@@ -49,7 +50,7 @@ pub(super) async fn kill_connection(arena: &Arena, rng: &mut SmallRng) -> anyhow
     Ok(())
 }
 
-/// Kills for some seconds what connections execute, but not the connections.
+/// For some seconds, kills the statements that connections execute, but not the connections.
 pub(super) async fn kill_statements(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
     let rounds = rng.random_range(10..60);
     for _ in 0..rounds {
@@ -64,7 +65,7 @@ pub(super) async fn kill_statements(arena: &Arena, rng: &mut SmallRng) -> anyhow
     Ok(())
 }
 
-/// Drops the reply of a statement that is executed: mostly one that commits.
+/// Drops the reply to a statement that was executed: mostly one that commits.
 pub(super) async fn drop_reply(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
     let statement = statement(rng);
     spring(arena, rng, |proxy| proxy.drop_reply_after(statement)).await?;
@@ -120,7 +121,7 @@ pub(super) async fn cut_life(arena: &Arena, rng: &mut SmallRng) -> anyhow::Resul
     Ok(())
 }
 
-/// Closes one end of connections; the other end does not learn it.
+/// Closes one end of connections, without a notice to the other end.
 pub(super) async fn half_open(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
     let victim = anybody(arena, rng)?;
     let side = if rng.random() { Side::Client } else { Side::Server };

@@ -20,7 +20,7 @@ const RATE: f64 = 0.5;
 /// How long their transactions think: longer than a deletion waits for producers to notice it.
 const THINK_MS: &str = "6000";
 
-/// How long the leftovers may take until their consumer leaves; after this time it stays.
+/// How long the consumer may take to handle the messages that are left; after this time it stays.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The number of the next topic of this kind.
@@ -48,8 +48,9 @@ pub(super) async fn delete_topic(arena: &Arena, rng: &mut SmallRng) -> anyhow::R
         arena.make_topic(&topic).await?;
         arena.record.note(&Event::Remade { topic: topic.clone(), deleted })?;
         if deleted {
-            // The consumer would go on with the deleted topic until it looks up the name again, and
-            // hide what comes into the topic late. The next process does not know that topic.
+            // The consumer would keep using the deleted topic until it looks up the name again, and
+            // would hide messages that enter the topic late. The next process does not know the
+            // deleted topic.
             consumer.signal(Signal::TERM);
         }
     }
@@ -70,8 +71,8 @@ pub(super) async fn delete_topic(arena: &Arena, rng: &mut SmallRng) -> anyhow::R
 }
 
 impl Arena {
-    /// Has an operator create a topic unless it exists, and open it: one that could not be deleted
-    /// may have been left closed.
+    /// Has an operator create a topic unless it exists, and open it: a failed deletion may have
+    /// left it closed.
     async fn make_topic(&self, topic: &str) -> anyhow::Result<()> {
         let there = format!("SELECT COUNT(*) FROM queue_topic WHERE name = '{topic}'");
         loop {

@@ -9,7 +9,7 @@ use crate::arena::Arena;
 use crate::record::{Event, Stretch};
 use crate::stream::{Group, PARTITIONS};
 
-/// The groups that may be reset: with transactional handlers, effects would be there twice.
+/// The groups that may be reset. With transactional handlers, a reset would repeat effects.
 const MOVABLE: [Group; 3] = [Group::Plain, Group::Ordered, Group::Filtered];
 
 /// The position of a group in a partition: it has finished everything before `mark`.
@@ -43,8 +43,8 @@ impl Arena {
         marks.into_iter().min().context("a stream has a partition")
     }
 
-    /// Has the group handle a stretch of each partition again, and records which part of it was
-    /// still kept when that was certain.
+    /// Has the group handle a stretch of each partition again, and then records which part of it
+    /// was still kept.
     async fn rewind(
         &self,
         group: Group,
@@ -58,7 +58,7 @@ impl Arena {
             return Ok(());
         }
         for partition in 0..PARTITIONS {
-            // What retention has removed by now may already have been gone at the time.
+            // What retention has removed by now may already have been gone when the command ran.
             let lo = lo.max(self.standing(group, partition).await?.first);
             self.record.note(&Event::Rewound(Stretch { group, partition, lo, hi }))?;
         }

@@ -44,7 +44,7 @@ pub(super) async fn long_transaction(arena: &Arena, rng: &mut SmallRng) -> anyho
          (SELECT id FROM queue_topic WHERE name = '{WORK}') ORDER BY priority, id LIMIT 20 \
          FOR UPDATE"
     );
-    // A server that goes down takes both with it.
+    // If the server goes down, both transactions end with it.
     drop(reader.batch_execute(snapshot).await);
     while let Err(error) = stranger.batch_execute(&head).await {
         tracing::info!(%error, "The first messages are locked by others.");

@@ -40,7 +40,7 @@ pub(super) async fn kill_producer(arena: &Arena, rng: &mut SmallRng) -> anyhow::
 }
 
 /// Kills a sender whose journal has messages that the server never got, or got without an answer;
-/// another process has to go on with it while the server is still away.
+/// another process must continue with the journal while the server is still away.
 pub(super) async fn kill_spiller(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
     let victim = arena.fleet.pick(Role::Spiller, rng)?;
     match rng.random_range(0..3) {

@@ -12,7 +12,7 @@ use crate::arena::{Arena, ServerKind};
 use crate::task::{Ending, Task};
 use crate::topics::WORK;
 
-/// Connections left to new sessions of the fleet when another account begins to take the rest.
+/// How many connections the server has free when another account begins to take them all.
 const FREE: u64 = 4;
 
 /// How many tasks keep asking the server for connections.
@@ -32,8 +32,8 @@ const PADDING: usize = 60_000;
 /// The limit with which `dev-server` starts a server.
 const CONNECTIONS: u64 = 500;
 
-/// Makes the server read-only. The application's account has no privilege to write in spite of
-/// that.
+/// Makes the server read-only. The accounts of the fleet have no privilege to write to a read-only
+/// server.
 pub(super) async fn read_only(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
     let on = match arena.server()?.kind {
         ServerKind::Mariadb => "SET GLOBAL read_only = 1",
@@ -55,7 +55,7 @@ pub(super) async fn exhaust_connections(arena: &Arena, rng: &mut SmallRng) -> an
         arena.fleet.everybody().into_iter().filter(|_| rng.random_ratio(2, 3)).collect();
     let cut = async {
         sleep(TAKING).await;
-        // Their connections are taken before they may come back.
+        // Other sessions take their connections before they may come back.
         victims.iter().for_each(|victim| victim.proxy.refuse());
         sleep(TAKING).await;
         victims.iter().for_each(|victim| victim.proxy.pass());
@@ -66,7 +66,7 @@ pub(super) async fn exhaust_connections(arena: &Arena, rng: &mut SmallRng) -> an
     arena.execute(&format!("SET GLOBAL max_connections = {CONNECTIONS}")).await
 }
 
-/// Takes connections until `end`, then closes them; returns how often there was none.
+/// Takes connections until `end`, then closes them; returns how often it took none.
 async fn take(account: &ServerUrl, end: Instant) -> usize {
     let (mut taken, mut refused) = (Vec::new(), 0);
     while Instant::now() < end {
@@ -86,7 +86,7 @@ async fn take(account: &ServerUrl, end: Instant) -> usize {
 pub(super) async fn fill_disk(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
     arena.server()?.fill_disk().await?;
     let end = Instant::now() + Duration::from_millis(rng.random_range(3_000..12_000));
-    // Tables have spare room: it has to be used up before a full disk is noticed.
+    // Tables have spare room, which must be used up before the server notices a full disk.
     for _ in 0..LARGE {
         let task = Task { work_ms: rng.random_range(0..400), ending: Ending::Ack };
         let sent = arena.send_padded(WORK, task, PADDING);

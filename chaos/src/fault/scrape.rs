@@ -19,7 +19,7 @@ const SCRAPERS: usize = 100;
 /// once.
 const SLOW: usize = 20;
 
-/// How long it goes on: longer than an endpoint waits for a request.
+/// How long it lasts: longer than an endpoint waits for a request.
 const STORM: Duration = Duration::from_secs(13);
 
 /// The longest a scraper waits for an answer, behind slow clients that hold every place.

@@ -46,7 +46,7 @@ pub(super) async fn reuse_ids(arena: &Arena, rng: &mut SmallRng) -> anyhow::Resu
         arena.record.note(&Event::Hit { actor: victim.actor().0, how: Hit::Broken })?;
     }
     let recurred = strangers(arena, &victims).await;
-    // Now and then so long that the consumers are declared dead while their ids are taken.
+    // Half of the time long enough that the consumers are declared dead while their ids are taken.
     let frozen = if rng.random() { BEYOND_LEASE * 2 } else { Duration::from_secs(1) };
     tokio::time::sleep(frozen).await;
     for victim in &victims {
@@ -58,7 +58,7 @@ pub(super) async fn reuse_ids(arena: &Arena, rng: &mut SmallRng) -> anyhow::Resu
     Ok(())
 }
 
-/// Restarts the server, and opens connections until the victims' ids have come up again.
+/// Restarts the server, and opens connections until they have the victims' ids.
 async fn strangers(
     arena: &Arena,
     victims: &[std::sync::Arc<crate::arena::Member>],

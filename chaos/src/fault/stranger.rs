@@ -14,7 +14,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 
 const NAME: &str = "chaos_stranger";
 
-/// Asks for every name lock that it can guess or has read somewhere, and keeps what it gets until
+/// Requests every name lock whose name it can guess or read, and keeps the locks that it gets until
 /// the run is over: the queue must not depend on them.
 pub(super) async fn hold_locks(arena: &Arena, _: &mut SmallRng) -> anyhow::Result<()> {
     arena.execute(&format!("CREATE USER IF NOT EXISTS {NAME}@'%' IDENTIFIED BY 'app'")).await?;
@@ -40,7 +40,7 @@ pub(super) async fn hold_locks(arena: &Arena, _: &mut SmallRng) -> anyhow::Resul
     Ok(())
 }
 
-/// Waits for the lock; whenever its session is lost it starts again.
+/// Waits for the lock, and starts again whenever its session is lost.
 async fn hold(login: Opts, name: String) {
     let ask = format!("DO GET_LOCK({name}, 1)");
     loop {

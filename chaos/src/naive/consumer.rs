@@ -38,7 +38,7 @@ pub(super) async fn run(
 ) -> anyhow::Result<()> {
     while let Some(mut conn) = connect(url, drain).await {
         while !drain.is_cancelled() {
-            // Whatever fails, it reconnects, as after any error of a driver.
+            // After any failure it reconnects, as after any error of a driver.
             let Ok(rows) = claim(&mut conn, args.concurrency).await else { break };
             if rows.is_empty() {
                 tokio::time::sleep(IDLE).await;

@@ -16,7 +16,7 @@ use crate::units;
 /// How often the command asks for the outcome.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// How long a lock is waited for after the grace.
+/// How long to wait for a lock after the grace.
 const LOCKED: Duration = Duration::from_secs(5);
 
 /// Cancel a message: one that waits, is ready, or is being handled.

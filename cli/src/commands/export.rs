@@ -85,10 +85,10 @@ struct Run {
 }
 
 impl Run {
-    /// Writes everything behind `from`. The last row is noted before anything is read, and the
-    /// delayed messages and the suspects come first: a message that becomes ready in the meantime
+    /// Writes everything behind `from`. It notes the last row before it reads anything, and reads
+    /// the delayed messages and the suspects first: a message that becomes ready during the export
     /// gets a row behind the last one, and is left out. A message that goes back to the delayed
-    /// ones, behind the place already reached there, comes twice.
+    /// ones, behind the position already reached there, is written twice.
     async fn all(&mut self, from: Option<ExportPosition>) -> anyhow::Result<()> {
         let last = match from {
             Some(ExportPosition { last, .. }) => last,

@@ -62,7 +62,7 @@ impl Tail {
     }
 }
 
-/// Begins at the end of what there is.
+/// Begins after the last message that exists now.
 async fn begin(session: &mut Session, topic: &Topic) -> anyhow::Result<Shown> {
     match topic.kind {
         TopicKind::Queue => {

@@ -181,7 +181,7 @@ fn show(look: &Look, json: bool, server: &str) -> anyhow::Result<()> {
     if json {
         return Output::json_line(look);
     }
-    // Move home, clear each line behind its end, and everything below: nothing flickers.
+    // Move the cursor home, and clear the rest of each line and everything below: nothing flickers.
     write!(stdout(), "\x1b[H")?;
     write(&look.lines(server), "\x1b[K\n")?;
     write!(stdout(), "\x1b[J")?;

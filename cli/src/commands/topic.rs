@@ -114,7 +114,7 @@ pub(crate) fn access_words(topic: &rowmq_core::Topic) -> String {
     }
 }
 
-/// What a sentence calls it.
+/// What a sentence calls the topic.
 fn noun(topic: &rowmq_core::Topic) -> &'static str {
     if topic.of_stream().is_some() { "group" } else { "topic" }
 }

@@ -41,7 +41,7 @@ fn put(folder: &Path, name: &str) {
 #[test]
 fn without_the_program_it_says_where_to_get_it() {
     let (beside, path) = (tempfile::tempdir().expect("made"), tempfile::tempdir().expect("made"));
-    // In another folder it could be any user's.
+    // In another folder, `bench` may be any program.
     put(path.path(), "bench");
     put(beside.path(), "bench");
     let ended = ended(&mut rowmq(beside.path(), path.path(), &["cases"]));

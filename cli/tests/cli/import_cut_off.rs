@@ -106,7 +106,7 @@ async fn an_import_that_is_killed_at_any_moment_stores_each_message_once() {
     let topic = database.topic("mail").await;
     let (_folder, file) = file_of(MESSAGES);
     let file = file.to_str().expect("text");
-    // Each is killed once it has stored more, while it stores the next.
+    // Each import is killed once it has stored more, while it stores the next piece.
     let mut killed = 0;
     loop {
         let stored: usize = bodies(&database, &topic).await.values().sum();

@@ -265,7 +265,7 @@ fn what_goes_on(shapes: &mut Shapes) {
     for command in ["stats", "workers", "janitor", "audit"] {
         shapes.look(command, &[]);
     }
-    // It ends with 1 where it finds something wrong: it prints the same.
+    // It exits with 1 if a check fails, but prints the same.
     let ended = shapes.rowmq.run(&["doctor", "--json"]);
     shapes.add("doctor", &serde_json::from_str(&ended.out).expect("JSON"));
 }

@@ -107,7 +107,8 @@ async fn tail_shows_what_comes_into_a_queue_and_into_a_stream() {
         let mut out = BufReader::new(child.stdout.take().expect("piped"));
         let name = TopicName::new(topic).expect("a name");
         let mut conn = database.connect().await;
-        // It starts at the end of what is there when it is up: messages sent before are old.
+        // It starts after the last message that exists when it is up: earlier messages are not
+        // shown.
         let mut sent = 0;
         let ended = loop {
             enqueue_all(&mut conn, &name, &[NewMessage::new("new")]).await.expect("enqueued");

@@ -27,7 +27,7 @@ impl Rowmq {
         Self::at_text(url.expose())
     }
 
-    /// Returns it for a URL that need not be one.
+    /// Returns it for a text that need not be a URL.
     pub(crate) fn at_text(url: &str) -> Self {
         Self { url: url.to_owned() }
     }

@@ -157,7 +157,7 @@ fn understood<G, E: Display>(given: Result<G, E>) -> Result<G, Refusal> {
     })
 }
 
-/// The parameters of an address, besides what is asked for.
+/// The parameters of an address, without the fields of its form.
 pub(super) trait Given:
     FromRequestParts<Arc<Console>, Rejection: Display + Send> + Send + 'static
 {

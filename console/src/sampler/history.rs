@@ -11,7 +11,7 @@ use serde::Serialize;
 /// How long points are kept.
 const KEPT: TimeDelta = TimeDelta::minutes(15);
 
-/// The period that rates are taken over: from one look to the next they would jump.
+/// The period over which rates are measured: from one look to the next they would jump.
 const RATE_OVER: TimeDelta = TimeDelta::seconds(10);
 
 /// What one look saw of a topic or a group.

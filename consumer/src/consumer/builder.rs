@@ -21,7 +21,7 @@ use crate::registration::{
 #[must_use]
 pub struct ConsumerBuilder {
     pub(super) consumer: Consumer,
-    /// The first registration that cannot be.
+    /// The error of the first invalid registration.
     pub(super) refused: Option<Error>,
 }
 

@@ -79,7 +79,7 @@ impl Group {
     fn signal(&self, signal: Signal) {
         let reaped = self.reaped.lock().unwrap_or_else(PoisonError::into_inner);
         if !*reaped {
-            // It fails only when no process is left, which is what was wanted.
+            // It fails only when no process is left, which is the goal.
             kill_process_group(self.id, signal).unwrap_or_default();
         }
     }

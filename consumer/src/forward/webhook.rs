@@ -21,8 +21,8 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// of that handler.
 ///
 /// A success status confirms the messages. 400, 413, 415 and 422 concern the contents of the
-/// request: dead-lettered. So do the 5xx without a `Retry-After` other than 502, 503 and 504:
-/// retried. Every other status concerns the service, and the batch waits.
+/// request: dead-lettered. A 5xx status without a `Retry-After`, other than 502, 503 and 504,
+/// concerns them too: retried. Every other status concerns the service, and the batch waits.
 #[derive(Debug)]
 pub struct Webhook(WebhookHandler);
 

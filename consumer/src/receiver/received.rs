@@ -40,7 +40,7 @@ impl Received {
     }
 
     /// Returns whether it is handed out alone: it was in two crashes that nothing else explains,
-    /// and the next crash is to incriminate it only.
+    /// and the next crash must incriminate this message only.
     /// [`Receiver::receive`](super::Receiver::receive) waits until it is settled, so settle it
     /// before you ask for the next.
     #[must_use]
@@ -49,7 +49,7 @@ impl Received {
     }
 
     /// Acks the message: returns once the server has stored the ack. For a group of a stream it may
-    /// return before: such acks are written in batches, within about 100 ms, and after a crash
+    /// return earlier: such acks are written in batches, within about 100 ms, and after a crash
     /// before that the message is handled again.
     ///
     /// # Errors

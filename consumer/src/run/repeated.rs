@@ -1,4 +1,4 @@
-//! Messages that are not handled because another one with their biz id has been.
+//! Messages that are not handled because another message with their biz id was handled.
 
 use std::time::Duration;
 

@@ -123,7 +123,7 @@ fn what_a_topic_does_not_want_the_others_use() {
     assert!(all >= 4 * 10_000 - 10, "the slots were never idle: {all}");
 }
 
-/// Otherwise the first minute after an idle night would be all its own.
+/// Otherwise the topic would get every slot in the first minute after an idle night.
 #[test]
 fn a_topic_that_was_away_comes_back_to_its_share_and_no_more() {
     let mut scene = Scene::new(4, &[(1, 10), (1, 10)]);
@@ -151,7 +151,8 @@ async fn whose_turn_it_is_is_woken_when_a_slot_comes_free() {
     assert!(first.take(Instant::now()).is_some());
 }
 
-/// Neither is owed for the time that it was away, even if no topic had work when it came back.
+/// Neither topic gets extra slots for the time that it was away, even if no topic had work when it
+/// came back.
 #[test]
 fn who_worked_alone_for_long_does_not_wait_for_as_long() {
     let mut scene = Scene::new(1, &[(1, 10), (1, 10)]);

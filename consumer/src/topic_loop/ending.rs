@@ -37,8 +37,8 @@ impl TopicLoop {
         }
     }
 
-    /// Learns from a run that has ended, and gives back messages that must not overtake one of the
-    /// run's.
+    /// Processes the report of a run that has ended, and gives back messages that must not overtake
+    /// a message of that run.
     pub(super) fn ran(
         &self,
         (generation, ran): (Option<Generation>, RunReport),

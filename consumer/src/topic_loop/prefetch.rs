@@ -1,4 +1,4 @@
-//! How many messages a topic's loop claims ahead of its handlers, and what it gives back of them.
+//! How many messages a topic's loop claims ahead of its handlers, and which of them it gives back.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ impl TopicLoop {
     /// Returns how many messages may wait for a handler while all are busy.
     pub(super) fn prefetch(&self, state: &State) -> usize {
         let registration = &self.runner.registration;
-        // Nothing waits in the place of a message that could run.
+        // A waiting message would take the place of one that could run.
         let Some(time) = state.run_time.filter(|_| !self.bounds_running()) else { return 0 };
         let per_handler = PREFETCH.as_nanos() / time.as_nanos().max(1_000);
         let per_handler = usize::try_from(per_handler).unwrap_or(usize::MAX);
@@ -45,8 +45,8 @@ impl TopicLoop {
         }
     }
 
-    /// Returns when the handlers count as slow: all are busy, and no run will have ended for as
-    /// long as a message may wait.
+    /// Returns when the handlers count as slow: when all are busy, and no run has ended for as long
+    /// as a message may wait.
     pub(super) fn surplus_due(&self, state: &State) -> Option<Instant> {
         let first = state.waiting.front().filter(|_| state.order.is_none())?;
         let is_busy = state.runs.len() >= self.concurrency();

@@ -43,8 +43,8 @@ impl TopicLoop {
 
     /// Returns when the messages that wait for the topic's turn have waited too long. Another
     /// worker could handle them, and they may expire. If the topic bounds its runs or claims, they
-    /// also use up time or room: the janitor counts a run from the claim on, and takes the message
-    /// back a lease after its end.
+    /// also use up time or room: the janitor counts a run's time from the claim on, and takes the
+    /// message back one lease after that time.
     pub(super) fn turn_due(&self, state: &State) -> Option<Instant> {
         let half = self.runner.services.worker.lease() / 2;
         let first = state.waiting.front().filter(|_| self.share.is_some())?;

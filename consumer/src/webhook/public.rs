@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::{Ipv4Net, Ipv6Net};
 
 /// The networks that the IANA IPv4 special-purpose address registry lists as not globally
-/// reachable, multicast, the reserved ones behind it, and a cloud's metadata address among the
-/// public ones.
+/// reachable, the multicast and reserved networks after them, and the metadata address of a cloud
+/// that lies among the public addresses.
 const NOT_PUBLIC_V4: &[Ipv4Net] = &[
     v4(0, 0, 0, 0, 8),        // this network
     v4(10, 0, 0, 0, 8),       // private

@@ -64,7 +64,7 @@ pub(super) fn headers(
 }
 
 /// Sets the time of the request, and signs it if there is a secret. In the signature, `name` stands
-/// for the body.
+/// before the body.
 pub(super) fn sign(
     headers: &mut HeaderMap,
     secret: Option<&SecretString>,

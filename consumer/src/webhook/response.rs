@@ -109,7 +109,7 @@ fn retry_after(headers: &HeaderMap, now: DateTime<Utc>) -> Option<Duration> {
         return Some(wait).filter(|wait| !wait.is_zero());
     }
     let date = |text: &str| DateTime::parse_from_rfc2822(text).ok();
-    // Against the service's own clock, if the answer has its time.
+    // A date is compared with the service's own clock, if the answer has its time.
     let now = text(DATE).and_then(date).map_or(now, |date| date.to_utc());
     let wait = (date(asked)?.to_utc() - now).to_std().ok()?;
     Some(wait.min(LONGEST_WAIT)).filter(|wait| !wait.is_zero())
@@ -129,7 +129,7 @@ async fn excerpt(mut response: Response, limit: usize) -> String {
             start.extend_from_slice(&chunk[..missing]);
         }
     };
-    // What has arrived in time will do.
+    // The part that has arrived in time is enough.
     drop(tokio::time::timeout(BODY_GRACE, reading).await);
     let text = String::from_utf8_lossy(&start).replace(char::is_control, " ");
     text.trim().to_owned()

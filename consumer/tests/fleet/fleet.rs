@@ -133,8 +133,8 @@ impl Fleet {
         left
     }
 
-    /// Consumers started from now on reach the server another way: through a proxy, as another
-    /// account.
+    /// Makes consumers that start from now on reach the server another way: through a proxy, or as
+    /// another account.
     pub(crate) fn through(&mut self, url: &ServerUrl) {
         self.url = url.expose().to_owned();
     }

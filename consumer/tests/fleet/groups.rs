@@ -37,8 +37,8 @@ async fn what_a_killed_member_had_claimed_is_handled_by_the_others() {
     assert!(again < ids.len() / 2, "{again} messages were handled again");
 }
 
-/// Invariant I5, with kills: an ordered group may repeat what it was handling, and never goes
-/// behind that, nor ahead of it.
+/// Invariant I5, with kills: an ordered group may repeat what it was handling, but goes neither
+/// further back nor ahead of it.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_ordered_group_keeps_its_keys_in_order_though_members_are_killed() {
     const KEYS: usize = 16;

@@ -4,8 +4,8 @@ use rustix::process::Signal;
 
 use crate::fleet::{Fleet, Start};
 
-/// Lets the other consumer begin everything that the killed one had begun; returns how long after
-/// the kill.
+/// Kills one of two consumers; returns how long after the kill the other consumer has begun
+/// everything that the killed one had begun.
 async fn kill_one_of_two(fleet: &mut Fleet) -> std::time::Duration {
     let ids = fleet.enqueue(16).await;
     kill_one_of_two_with(fleet, ids.len(), &[]).await
@@ -32,8 +32,8 @@ async fn kill_one_of_two_with(
     took
 }
 
-/// Members of a group, of an ordered and of a broadcast group wait for nothing more than a queue's
-/// consumers do.
+/// The messages of a group, an ordered group and a broadcast group wait no longer than those of a
+/// queue.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_killed_member_had_begun_runs_again_in_groups_of_every_kind() {
     const NAMED: [(&str, &str); 1] = [("ROWMQ_CONSUMER_MEMBER", "a")];

@@ -78,7 +78,8 @@ fn now() -> u128 {
     now.unwrap_or_default().as_nanos()
 }
 
-/// Nothing is counted up and down, so kills leak nothing: every message is handled in the end.
+/// No counter goes up and down, so a kill leaves no wrong count: every message is handled in the
+/// end.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_a_key_one_message_runs_at_a_time_though_consumers_are_killed() {
     let one = Limits { max_running_per_key: NonZeroU32::new(1), ..Limits::default() };

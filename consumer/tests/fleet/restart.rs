@@ -19,8 +19,8 @@ async fn a_mere_reconnect_costs_no_second_run() {
     let settings = &[("ROWMQ_CONSUMER_SWEEP", "false")][..];
     let member = fleet.start(&Start { work_ms: 5_000, settings, ..Start::default() });
     fleet.until("all begun", async || fleet.begun(member) == ids.len()).await;
-    // A janitor, not behind the proxy, sweeps at the same time, with a grace that a busy machine
-    // does not outlast; and another consumer would take what is given back.
+    // At the same time, a janitor that is not behind the proxy sweeps, with a grace that is long
+    // enough even for a busy machine. Another consumer would take messages that are given back.
     let mut janitor = Program::built("rowmq-janitor");
     janitor.args(["--rescue-grace", "15s"]).env("ROWMQ_URL", direct.expose());
     let _janitor = Program::start(&mut janitor);

@@ -164,7 +164,8 @@ async fn a_service_that_is_away_or_busy_is_waited_for_and_charges_nothing() {
 /// The message is claimed repeatedly until then, and sent only when the service wants it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pause_longer_than_a_run_may_take_is_kept_and_charges_nothing() {
-    // It is given back some half a second before: on a busy machine, once too late.
+    // It is given back about half a second before the limit; on a busy machine, that may be too
+    // late once.
     let max_run_time = Some(Duration::from_secs(5));
     let settings = TopicSettings { max_attempts: 2, max_run_time, ..TopicSettings::default() };
     let scene = Scene::with(&settings).await;

@@ -59,9 +59,9 @@ async fn delivered(conn: &mut AsyncMysqlConnection, topic: &Topic) -> bool {
     messages.iter().any(|message| message.delivery_no > 0)
 }
 
-/// One slot is for the three topics, and the others are held. A topic claims for all slots, and has
-/// no more messages than that: it has claimed all of them when its turns begin, so that the time of
-/// a busy server decides nothing.
+/// The three topics share one slot, and the other slots are held. A topic claims for all slots, and
+/// has no more messages than that: it has claimed all of them when its turns begin, so a busy
+/// server does not affect the result.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backlog_is_worked_off_by_the_weights_and_to_its_end() {
     const SLOTS: usize = 16;

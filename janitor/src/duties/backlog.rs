@@ -17,15 +17,15 @@ use crate::gauges::Gauges;
 /// How often the topics are measured: in between, producers may exceed the limit.
 const EVERY: Duration = Duration::from_millis(250);
 
-/// However many topics have a limit, measuring them takes at most one part in this many of the
-/// sweeper's time.
+/// Measuring takes at most one part in this many of the sweeper's time, for any number of topics
+/// with a limit.
 const SHARE: u32 = 10;
 
 /// How often an unchanged measurement is written: often enough to stay valid, seldom enough that
 /// old versions of the topic's row do not pile up behind a long transaction.
 const RENEW_EVERY: Duration = Duration::from_secs(5);
 
-/// How many bodies are looked at in one run. Their mean goes into the mean of earlier ones.
+/// How many bodies one run measures. Their mean goes into the mean of earlier ones.
 const SAMPLES: usize = 16;
 
 /// Measures the topics that have a limit, and closes and opens them.

@@ -9,7 +9,8 @@ use serde::Serialize;
 use crate::duty::{Duty, Sweep};
 use crate::gauges::Gauges;
 
-/// Measures the topics' depths for the metrics endpoint, so that scrapes ask nothing of the server.
+/// Measures the topics' depths for the metrics endpoint, so that scrapes query nothing from the
+/// server.
 #[derive(Debug, Default)]
 pub struct Depths {
     gauges: Gauges,

@@ -20,7 +20,7 @@ const ROUNDS: usize = 20;
 /// Messages that fall due within this time are promoted together: a commit costs about as much.
 const TOGETHER: Duration = Duration::from_millis(5);
 
-/// How often all messages are looked at, however long they have been due.
+/// How often the duty looks at all messages, even those that have been due for long.
 const FULL_LOOK: Duration = Duration::from_secs(1);
 
 /// A full look that found nothing takes at most a hundredth of the time.
@@ -72,7 +72,7 @@ impl Duty for Promote {
         let reach = if full { Reach::All } else { Reach::Recent };
         self.next = None;
         if full {
-            // If this look fails, only recent messages are looked for until then.
+            // If this look fails, the duty looks only for recent messages until then.
             self.full_look = Some(began + FULL_LOOK_CAP);
         }
         let mut wait = next_due(sweep.session, reach).await?;

@@ -242,7 +242,8 @@ async fn some(
     for _ in 0..ROUNDS {
         let batch = session.transaction(operation, &prune).await?;
         pruned += batch.removed;
-        // If other sessions keep all that was found locked, the next look would find the same.
+        // If other sessions have locked all rows that were found, the next look would find the same
+        // rows.
         if batch.found < BATCH as usize || batch.removed == 0 {
             break;
         }

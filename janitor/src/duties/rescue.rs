@@ -32,17 +32,17 @@ const PAGE: u32 = 500;
 /// The most pages of one run: other duties wait during it.
 const PAGES_PER_RUN: usize = 20;
 
-/// How often claims of unknown workers are looked for: it reads every claim.
+/// How often the sweeper looks for claims of unknown workers, which reads every claim.
 const ORPHANS_EVERY: Duration = Duration::from_secs(10);
 
 /// How rescue decides.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RescueOptions {
-    /// How often the workers are looked at.
+    /// How often the sweeper looks at the workers.
     pub sweep: Duration,
     /// How long a worker's sessions must have been missing, on this sweeper's own clock. A shorter
-    /// grace rescues sooner; one too short for a reconnect (0.2 s until it is noticed) costs second
-    /// runs.
+    /// grace rescues sooner; a grace that is too short for a reconnect (the worker notices the loss
+    /// after 0.2 s) lets messages run twice.
     pub grace: Duration,
     /// The most workers declared dead in one sweep, so that an error of our own observation never
     /// takes the whole fleet at once.
@@ -89,7 +89,7 @@ pub struct Rescue {
     orphans_at: Option<Instant>,
 }
 
-/// What stays true as long as the sweeper's session: grants and incarnation cannot change in it.
+/// What cannot change during the sweeper's session: its grants and the server's incarnation.
 #[derive(Debug, Clone)]
 struct SessionFacts {
     visibility: Visibility,
@@ -209,7 +209,8 @@ enum Find {
 }
 
 impl Rescue {
-    /// Takes every such claim back, page by page: claims that cannot be freed hide no others.
+    /// Takes every such claim back, page by page, so that claims that cannot be freed do not hide
+    /// others.
     async fn take_back(
         &mut self,
         sweep: &mut Sweep<'_>,
@@ -305,7 +306,7 @@ fn why(worker: WorkerId, crashed: bool, held: &HashMap<WorkerId, u64>) -> Why {
     }
 }
 
-/// Declares the worker dead unless anything of it has moved; returns the rows that it held then.
+/// Declares the worker dead unless its row has changed since; returns how many rows it then held.
 async fn declare(session: &mut Session, seen: &WorkerRow, death: Death) -> Result<Option<u64>> {
     let declared = session
         .call("declare the worker dead", async |conn| {

@@ -7,15 +7,14 @@ use serde::Serialize;
 
 use crate::duty::{Duty, Sweep};
 
-/// How often messages without a topic are looked for.
+/// How often the duty looks for messages without a topic.
 const EVERY: Duration = Duration::from_secs(60);
 
-/// However many topics there are, the look takes at most one part in this many of the sweeper's
-/// time.
+/// The look takes at most one part in this many of the sweeper's time, for any number of topics.
 const SHARE: u32 = 50;
 
 /// Gives messages of a deleted topic a topic again: an open transaction with an old snapshot can
-/// enqueue to a topic that has just been deleted, and its COMMIT has been acknowledged.
+/// enqueue to a topic that has just been deleted, and the server acknowledges its COMMIT.
 #[derive(Debug, Default)]
 pub struct Restore {
     /// How long the last look took.

@@ -11,8 +11,7 @@ use crate::gauges::Gauges;
 /// How often the topics are weighed.
 const EVERY: Duration = Duration::from_secs(60);
 
-/// However many topics there are, weighing them takes at most one part in this many of the
-/// sweeper's time.
+/// Weighing takes at most one part in this many of the sweeper's time, for any number of topics.
 const SHARE: u32 = 50;
 
 /// Weighs the topics and the streams' logs for the metrics endpoint.

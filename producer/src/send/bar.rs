@@ -28,7 +28,7 @@ impl Bar {
         Self { bar: ProgressBar::hidden() }
     }
 
-    /// Shows that so many messages are sent, up to this byte of the input.
+    /// Shows that this many messages are sent, up to this byte of the input.
     pub(crate) fn sent(&self, messages: u64, end: u64) {
         self.bar.set_position(end);
         self.bar.set_message(format!("{} sent", HumanCount(messages)));

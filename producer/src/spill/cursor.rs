@@ -35,7 +35,7 @@ pub(super) struct Cursor {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Intent {
     pub(super) records: u64,
-    /// Where its lane stood before it.
+    /// The position of its lane before it.
     pub(super) position: Position,
 }
 

@@ -19,7 +19,8 @@ use crate::lane::{Attempt, Lane, Position, Turns, lane_gone};
 use crate::options::{ProducerOptions, Progress};
 use crate::resend::Tries;
 
-/// After so many waits, about each minute, the log repeats what keeps the journal from being sent.
+/// After this many waits, about each minute, the log repeats what keeps the journal from being
+/// sent.
 const WAITS_A_LINE: u32 = 30;
 
 /// See the module.
@@ -35,7 +36,7 @@ pub(crate) struct Drain {
 
 /// The outcome of a batch.
 enum Done {
-    /// Stored; as far as is known, so many of its messages were there already.
+    /// Stored; as far as is known, this many of its messages were there already.
     Stored { duplicates: usize },
     /// It is in doubt, and its outcome can no longer be found out.
     Unknown,
@@ -155,7 +156,7 @@ impl Drain {
                             created = true;
                             continue;
                         }
-                        // The topic is deleted as often as it is created.
+                        // Another session deletes the topic whenever this one creates it.
                         Ok(()) => {
                             self.wait(Some(group), &error).await?;
                             continue;
@@ -214,8 +215,8 @@ impl Drain {
                 })
             }
         };
-        // Before the journal is seen to be empty: a caller that waits for that also counts this
-        // event.
+        // Reported before the journal is seen to be empty: a caller that waits for that also counts
+        // this event.
         self.tell(match &unsent {
             None => Progress::Drained { topic: &topic, messages },
             Some(_) => Progress::SetAside { topic: &topic, messages },

@@ -286,14 +286,15 @@ impl Journal {
         Ok(())
     }
 
-    /// Settles a group that is stored. While more records are left, this is only written down with
-    /// the next intent; until then, the lane knows it. After an error, the group is not settled.
+    /// Settles a group that is stored. While more records are left, the cursor is only written with
+    /// the next intent; until then, the lane shows that the group is stored. After an error, the
+    /// group is not settled.
     pub(super) fn settle(&mut self, group: &Group) -> io::Result<()> {
         self.go_behind(group, false)
     }
 
-    /// Settles a group that was put aside. No lane knows that, so it is written down at once. After
-    /// an error, the group is not settled.
+    /// Settles a group that was put aside. No lane shows that, so the cursor is written at once.
+    /// After an error, the group is not settled.
     pub(super) fn settle_aside(&mut self, group: &Group) -> io::Result<()> {
         self.go_behind(group, true)
     }

@@ -1,4 +1,4 @@
-//! Opens the journal of a directory, whatever state a crash or a disk has left it in.
+//! Opens the journal of a directory, in any state in which a crash or a disk has left it.
 
 use std::collections::VecDeque;
 use std::fs::{self, DirBuilder, TryLockError};

@@ -18,7 +18,7 @@ use crate::lane::Position;
 pub(crate) struct Record {
     pub(crate) topic: TopicName,
     pub(crate) messages: Vec<NewMessage>,
-    /// Where the lane stood that may have stored them already.
+    /// The position of the lane that may have stored them already.
     pub(crate) doubt: Option<Position>,
 }
 
@@ -135,9 +135,9 @@ fn split(payload: &[u8]) -> Result<(Head, &[u8]), String> {
 
 impl Entry {
     fn of(message: &NewMessage) -> Self {
-        // Name every field: one that is forgotten here would be lost in an outage. Whether the id
-        // was given is not kept: from here on it counts as given, so that it is looked for once
-        // more.
+        // Name every field: a field that is forgotten here would be lost in an outage. The record
+        // does not keep whether the id was given: from here on it counts as given, so that the
+        // server checks it once more.
         let NewMessage {
             msg_id,
             body,

@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::error::SendError;
 
-/// A caller may still ask.
+/// Held by a caller that may still ask.
 pub(super) type Interest = Arc<()>;
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct SetAside {
-    /// By the number behind the last record: the first one, and why.
+    /// By the number after a group's last record: the number of its first record, and the reason.
     groups: Mutex<BTreeMap<u64, (u64, SendError)>>,
     interest: Interest,
 }

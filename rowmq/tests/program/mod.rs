@@ -17,7 +17,7 @@ fn hello() -> Command {
     command
 }
 
-/// Sends the example a message that is part of a trace, as a program that knows of no kinds does.
+/// Sends the example a message that is part of a trace, as a program without kinds does.
 async fn mail(conn: &mut AsyncMysqlConnection) {
     let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     let message = NewMessage::new(r#"{"to":"Ada"}"#).with_header("traceparent", trace);
@@ -99,7 +99,7 @@ async fn the_last_spans_are_sent_before_the_program_ends() {
     kill_process(id, Signal::TERM).expect("it runs");
     let ended = tokio::task::spawn_blocking(|| child.wait_with_output()).await.expect("no panic");
     let ended = ended.expect("waited");
-    // Whatever is sent has been sent: what comes after it is this.
+    // All spans have been sent by now: the next connection is this one.
     drop(TcpStream::connect(address));
     let line = taken.await.expect("no panic").expect("taken");
     assert_eq!(line.trim_end(), "POST /v1/traces HTTP/1.1");

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::Crew;
 
 impl Crew {
-    /// Discards the cancelled messages of a run that was ended for them; the rest comes again.
+    /// Discards the cancelled messages of a run that was ended for them, and gives back the others.
     pub(super) async fn give_up(&self, deliveries: Vec<Delivery>) {
         let settlement = |delivery: &Delivery| match is_cancelled(&self.worker, delivery) {
             true => self.cancelled(delivery),

@@ -73,8 +73,8 @@ pub(super) fn settings(seed: u64, cast: Cast) -> Settings {
         0 if receives && weather == Weather::Wild => 9,
         drawn => drawn,
     };
-    // A statement that comes late enough enqueues to a topic that is gone, and the message gets
-    // another one: in wild weather there is nothing to judge.
+    // In wild weather, a statement may arrive so late that it enqueues to a deleted topic, and its
+    // message gets another topic: there is nothing to judge.
     let operators = if weather == Weather::Wild { 0 } else { rng.random_range(0..=1) };
     Settings { poison, cancellers, operators, checkpoints, told, receives, ..settings }
 }

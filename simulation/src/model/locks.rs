@@ -89,8 +89,8 @@ impl Engine {
         }
     }
 
-    /// Makes `session` wait for a row. If that closes a cycle, the lightest session of it is rolled
-    /// back.
+    /// Makes `session` wait for a row. If that closes a cycle of waits, the lightest session in the
+    /// cycle is rolled back.
     pub(super) fn wait_for_row(&mut self, session: Id, table: usize, key: &Key) {
         let slot = self.tables[table].slots.get_mut(key).expect("a locked row");
         slot.waiters.push_back(session);

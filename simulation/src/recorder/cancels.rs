@@ -90,7 +90,7 @@ impl Story {
         self.is_cancelled() || self.is_doubtful()
     }
 
-    /// Returns why a delivery that begins now must not, if none may begin any more.
+    /// Returns why this delivery must not begin now, if no delivery may begin any more.
     pub(super) fn is_ended_before(&self, delivery_no: u32) -> Option<String> {
         self.wishes.iter().find_map(|wish| match wish.last {
             Some((Last::Cancelled(was), begun)) if delivery_no > begun => {
@@ -112,7 +112,8 @@ impl Recorder {
 
     /// Records that a canceller begins to cancel a message; returns the number of its wish.
     pub(crate) fn wishes_end_of(&mut self, share: Share, who: &str) -> usize {
-        // A message in a stream's log cannot be cancelled, and no more is recorded of the wish.
+        // A message in a stream's log cannot be cancelled; such a wish counts as one for a message
+        // that is not stored.
         let stored = !self.in_stream && self.stories[&share].sent == Sent::Stored;
         let story = self.tell(share, format!("{who} wants it cancelled"));
         let who = Some(who.to_owned());
@@ -132,7 +133,8 @@ impl Recorder {
     pub(crate) fn told_of_end(&mut self, share: Share, wish: usize, answer: Answer, begun: u32) {
         let story = self.tell(share, format!("who wants it cancelled is told: {answer:?}"));
         if answer == Answer::Asked {
-            // Its row was locked for that, so no earlier attempt has removed it, and none will.
+            // The row was locked for this request, so no earlier attempt has removed it, and none
+            // will.
             story.wishes.iter_mut().for_each(|wish| wish.doubtful = false);
         }
         let wish = &mut story.wishes[wish];

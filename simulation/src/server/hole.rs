@@ -2,7 +2,7 @@ use std::cell::Cell;
 
 use tokio::sync::Notify;
 
-/// Whether the packets of a host are swallowed. Waiters go on in the order in which they came; a
+/// Whether the packets of a host are swallowed. Waiters continue in the order in which they came; a
 /// watch channel would wake them in random order, and a seed would not be played the same way
 /// twice.
 #[derive(Debug, Default)]

@@ -26,7 +26,7 @@ pub(crate) enum Fate {
     Unheard,
     /// The same, but the server executes it only after this many milliseconds (history H6).
     Late(u32),
-    /// The server takes this many milliseconds for it.
+    /// The server takes this many milliseconds to execute it.
     Slow(u32),
     /// It is killed, and the server reports success with no row matched, as MariaDB does for a
     /// statement whose range it is planning.
@@ -140,7 +140,7 @@ impl Session {
         if fates.is_empty() {
             return Fate::Served;
         }
-        // Who kills a statement often kills the next.
+        // A session that kills one statement often kills the next one too.
         if self.killed && text == "ROLLBACK" && self.server.below(2) == 0 {
             return Fate::Killed;
         }
@@ -153,7 +153,7 @@ impl Session {
                 return match fate {
                     Fate::Late(most) => Fate::Late(self.server.below(*most)),
                     Fate::Slow(most) => Fate::Slow(self.server.below(*most)),
-                    // A COMMIT that has begun is over before the kill.
+                    // A COMMIT that has begun ends before the kill.
                     Fate::Killed if text == "COMMIT" => Fate::Served,
                     other => *other,
                 };
@@ -164,7 +164,7 @@ impl Session {
     }
 
     /// Returns whether the statement is not executed, but reported as successful. A client that
-    /// asks again gets the truth, unless the rule is off.
+    /// repeats it gets the true answer, unless the rule is off.
     fn hushes(&mut self, fate: Fate, text: &str) -> bool {
         match self.hushed.take() {
             Some(last) => last == text && self.server.believes_at_once(),

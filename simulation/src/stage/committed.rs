@@ -43,7 +43,8 @@ impl Stage {
     }
 
     /// Returns the deliveries of a queue that were charged with a crash of their worker. In a
-    /// stream the range is charged, and its message later, whatever has become of that by then.
+    /// stream, the range is charged first and its message later, even if the message is over by
+    /// then.
     pub(crate) fn charges(&self) -> Vec<(Share, u32)> {
         if self.settings.stream.is_some() {
             return Vec::new();

@@ -8,7 +8,7 @@ use tidy::rooms::{self, FILE, Room, STEP};
 
 use crate::none_of;
 
-/// A budget this far above the actual size must be lowered: what was saved stays saved.
+/// A budget this far above the actual size must be lowered, so that the code does not grow back.
 const SLACK: usize = 3 * STEP;
 
 /// Returns each package with its room; either is missing where only the other list has it.
@@ -77,7 +77,7 @@ fn modules_take_names_only_where_their_room_allows_it() {
     none_of(&format!("{FILE}: edges between modules"), violations);
 }
 
-/// Finds where the code takes what it may not, and where it may take what it does not.
+/// Finds edges that the code has but must not have, and edges that it may have but does not.
 fn differences(
     place: &str,
     edges: &Edges,

@@ -13,8 +13,8 @@ const MAX_ATTEMPTS: i32 = 5;
 /// The collation apalis asks for.
 const COLLATION: &str = "utf8mb4_0900_ai_ci";
 
-/// Runs the migrations of apalis. A server that does not know their collation, as MariaDB 10.11,
-/// refuses them (error 1273); there they run with one it knows.
+/// Runs the migrations of apalis. A server that does not have their collation, such as MariaDB
+/// 10.11, refuses them (error 1273); there they run with a collation that the server has.
 pub(crate) async fn create(pool: &MySqlPool) -> anyhow::Result<()> {
     let known = "SELECT COUNT(*) FROM information_schema.collations WHERE collation_name = ?";
     let known: i64 = sqlx::query_scalar(known).bind(COLLATION).fetch_one(pool).await?;

@@ -6,13 +6,14 @@ use fang::{AsyncQueueable, AsyncRunnable, FangError, async_trait, typetag};
 use peer_program::{Messages, Tally};
 use serde::{Deserialize, Serialize};
 
-/// What fang writes into a job's column `task_type` unless told otherwise.
+/// What fang writes into a job's column `task_type` by default.
 pub(crate) const TASK_TYPE: &str = "common";
 
-/// fang makes the job from its row and gives it nothing of the program, so the count is global.
+/// fang creates the job from its row and passes it nothing from the program, so the tally is
+/// global.
 static TALLY: OnceLock<Arc<Tally>> = OnceLock::new();
 
-/// From now on jobs that run are counted in `tally`. All consumers of a program share one.
+/// From now on, counts the jobs that run in `tally`. All consumers of a program share one tally.
 pub(crate) fn count_in(tally: Arc<Tally>) {
     TALLY.get_or_init(|| tally);
 }

@@ -51,11 +51,11 @@ pub enum Case {
 }
 
 impl Case {
-    /// How many statements a fill has running at once, on a connection each. Four keep the server
+    /// How many statements a fill runs at once, each on its own connection. Four keep the server
     /// busy on two cores.
     pub const FILLERS: u32 = 4;
 
-    /// Its word on the command line and in the report.
+    /// Its name on the command line and in the report.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Enqueue { .. } => "enqueue",

@@ -5,8 +5,8 @@ use anyhow::Context as _;
 use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions, MySqlSslMode};
 use sqlx::{ConnectOptions as _, MySqlConnection, MySqlPool, Row as _};
 
-/// How long the end of a statement is waited for: a server slow to obey a `KILL` must not hold the
-/// program.
+/// How long to wait for a statement to end: a server that is slow to obey a `KILL` must not delay
+/// the program.
 const ENDING: Duration = Duration::from_secs(5);
 
 /// The pause between two looks at the process list.
@@ -23,7 +23,7 @@ impl Database {
         let options = MySqlConnectOptions::from_str(url)
             .context("--url is no URL like mysql://user:password@host:port/database")?;
         anyhow::ensure!(options.get_database().is_some(), "--url names no database");
-        // As the queue beside it: by itself sqlx would take TLS from a server that has it.
+        // Without TLS, like the queue: by default sqlx uses TLS if the server offers it.
         Ok(Self { options: options.ssl_mode(MySqlSslMode::Disabled) })
     }
 
@@ -33,8 +33,8 @@ impl Database {
         self.options.to_url_lossy().to_string()
     }
 
-    /// A pool with that many open connections. They are not tested at each use, which would cost
-    /// a round trip.
+    /// Opens a pool with this many connections. The pool does not test a connection before each
+    /// use, which would cost a round trip.
     ///
     /// # Errors
     ///
@@ -49,8 +49,8 @@ impl Database {
             .context("Cannot connect to the server of --url")
     }
 
-    /// Ends what is left of statements that begin with `beginning`, and comes back when the server
-    /// has rolled them back, or after [`ENDING`].
+    /// Kills the sessions whose running statement begins with `beginning`, and returns when the
+    /// server has rolled the statements back, or after [`ENDING`].
     pub(crate) async fn end_statements(&self, beginning: &str) -> anyhow::Result<()> {
         let mut connection = self.options.connect().await?;
         let start = Instant::now();

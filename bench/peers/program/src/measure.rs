@@ -13,7 +13,7 @@ use crate::arguments::Arguments;
 use crate::report::Report;
 use crate::{Case, Database, Messages, Peer, Tally};
 
-/// How long the peer's tasks have to be dropped in the end.
+/// How long the runtime waits for the peer's tasks at the end.
 const LEAVE: Duration = Duration::from_secs(1);
 
 /// Runs the program of a peer: reads the arguments, measures, prints the report. On failure one
@@ -26,7 +26,7 @@ pub fn run<P: Peer>() -> ExitCode {
     match measure::<P>(&arguments).and_then(|report| report.print()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Standard error may be closed; then there is nobody left to tell.
+            // Standard error may be closed; then the error cannot be reported.
             drop(writeln!(std::io::stderr(), "peer-{}: {error:#}", P::NAME));
             ExitCode::FAILURE
         }
@@ -56,7 +56,7 @@ fn measure<P: Peer>(arguments: &Arguments) -> anyhow::Result<Report> {
             }
         }
     });
-    // The peer's workers have no end of their own: they go with the threads they run on.
+    // The peer's workers never end by themselves: they end with the threads they run on.
     runtime.shutdown_timeout(LEAVE);
     if matches!(case, Case::Drain { .. }) {
         Runtime::new()?.block_on(database.end_statements(P::CLAIM))?;
@@ -87,7 +87,7 @@ async fn fill<P: Peer>(peer: &P, messages: Messages) -> anyhow::Result<Duration>
     .await
 }
 
-/// Does `work` with all shares at once, and says how long all of it took.
+/// Does `work` with all shares at once, and returns how long that took.
 async fn at_once<P: Peer, F>(
     shares: Vec<Messages>,
     peer: &P,
@@ -107,8 +107,8 @@ where
     Ok(start.elapsed())
 }
 
-/// Runs the consumers until `tally` has counted enough or the time is over. Consumers that end by
-/// themselves are the peer's failure, and only counted; when all have, nothing more will come.
+/// Runs the consumers until `tally` has counted enough, the time is up, or all consumers have
+/// ended. A consumer that ends by itself is a failure of the peer, and is only counted.
 async fn drain<P: Peer>(
     peer: &P,
     consumers: u32,

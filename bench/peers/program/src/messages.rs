@@ -2,7 +2,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 
-/// A run of messages with numbers that follow each other and bodies of one size.
+/// Messages with consecutive numbers and bodies of one size.
 #[derive(Debug, Clone)]
 pub struct Messages {
     first: u64,
@@ -31,7 +31,7 @@ impl Messages {
         self.count
     }
 
-    /// Their numbers, each its own.
+    /// Their numbers, all different.
     pub fn numbers(&self) -> impl Iterator<Item = u64> + Send + use<> {
         self.first..self.first + self.count
     }
@@ -42,7 +42,7 @@ impl Messages {
         "x".repeat(self.body)
     }
 
-    /// As many shares as there are producers, as equal as can be.
+    /// Splits them into one share for each producer, as equal as possible.
     pub(crate) fn shares(&self, producers: u32) -> Vec<Self> {
         let producers = u64::from(producers);
         let start = |index| self.count * index / producers;

@@ -20,7 +20,7 @@ struct Counted {
     ended: Vec<String>,
 }
 
-/// What a drain came to.
+/// The result of a drain.
 #[derive(Debug)]
 pub(crate) struct Drained {
     /// Different messages.
@@ -38,7 +38,7 @@ impl Tally {
         Self { wanted, reached: Notify::new(), counted: Mutex::default() }
     }
 
-    /// A handler has started with this message.
+    /// Counts a handler that has started with this message.
     pub fn started(&self, number: u64) {
         let mut counted = self.counted();
         if !counted.numbers.insert(number) {
@@ -53,12 +53,12 @@ impl Tally {
         }
     }
 
-    /// A consumer has ended by itself.
+    /// Records that a consumer has ended by itself.
     pub fn ended(&self, reason: &anyhow::Error) {
         self.counted().ended.push(format!("{reason:#}"));
     }
 
-    /// Comes back when the wanted number of messages was started with.
+    /// Returns when handlers have started with the wanted number of messages.
     pub(crate) async fn reached(&self) {
         self.reached.notified().await;
     }
@@ -73,7 +73,7 @@ impl Tally {
         }
     }
 
-    /// A handler that panicked while it counted has left no half of a count.
+    /// A handler that panicked while it counted has left no half-finished count.
     fn counted(&self) -> MutexGuard<'_, Counted> {
         self.counted.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -30,7 +30,7 @@ pub(super) enum By {
 pub(super) struct Transaction {
     by: By,
     think: Duration,
-    /// It thinks before it enqueues instead of after: its snapshot is that old.
+    /// It thinks before it enqueues instead of after, so its snapshot is old by then.
     late: bool,
     /// By SQL: all messages in one call.
     at_once: bool,
@@ -85,7 +85,8 @@ impl Transaction {
             conn.batch_execute("BEGIN").await?;
         }
         match self.by {
-            // The topic's limit is on what it holds now, not when the connection was new.
+            // The limit applies to the topic's depth now, not to its depth when the connection was
+            // opened.
             By::Library => drop(enqueue_all(conn, topic, messages).await?),
             By::Sql if self.at_once => call_at_once(conn, topic, messages).await?,
             By::Sql => call(conn, topic, messages).await?,

@@ -1,11 +1,11 @@
-//! Each promise about the stream, broken in a record, is found, and nothing else is.
+//! Tests that each broken promise about the stream is found, and nothing else.
 
 use crate::check::tests::found;
 use crate::check::{Breach, Findings, Leftovers, Trace};
 use crate::stream::{Group, Share};
 use crate::tag::{Actor, Tag};
 
-/// Actor 4 sends 4:0 to 4:3 to the stream, each when the previous one is stored.
+/// Actor 4 sends 4:0 to 4:3 to the stream, each after the previous one is stored.
 const SENT: &str = "1000000 stream 4\n\
      2000000 invoke 4:0 1\n2100000 enqueue 4:0 1 stored\n\
      2200000 invoke 4:1 1\n2300000 enqueue 4:1 1 stored\n\
@@ -200,7 +200,7 @@ fn what_a_member_repeats_after_it_was_settled_is_found_and_other_repeats_are_not
         broken_with_members(&[told("settled"), next]),
         one(Breach::HandledAgain, "4:1@member-1")
     );
-    // It had read both before the settlement of the other was reported.
+    // Actor 7 had read both before actor 6 learned its settlement.
     let beside = reads(4800, "member-1", 0, 0) + &reads(21_000, "member-1", 1, 1);
     let before: Vec<_> = [told("settled"), ("7-recorder", beside)].into();
     assert_eq!(broken_with_members(&before), one(Breach::DuplicateInQuiet, "4:0@member-1"));

@@ -144,7 +144,7 @@ impl Whole {
     }
 }
 
-/// Where the message of a line was; or why this is no line of an export of this topic.
+/// Returns where the message of a line was, or why the line is not from an export of this topic.
 fn place(line: &[u8], topic: &TopicName) -> Result<ExportPosition, String> {
     #[derive(Deserialize)]
     struct Line {

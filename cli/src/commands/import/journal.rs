@@ -9,9 +9,9 @@ use rowmq_core::store::lane::{LaneId, LaneKind};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// Records which import a file belongs to. The progress is not in here: it is committed with the
-/// messages, in the import's lane, so that no crash can separate them, and a failover that loses
-/// one loses the other.
+/// Records which import a file belongs to. The progress is not in the journal but in the import's
+/// lane, where it is committed with the messages: no crash can separate the two, and a failover
+/// that loses one loses the other.
 pub(super) struct Journal {
     pub(super) path: PathBuf,
     pub(super) begun: Option<Begun>,
@@ -86,7 +86,7 @@ impl Journal {
             bail!("{}.", foreign());
         }
         let begun = lines.next().map(serde_json::from_slice).transpose().with_context(foreign)?;
-        // A torn line was never relied on.
+        // If the line is torn, nothing was stored yet.
         file.set_len(whole as u64)
             .and_then(|()| file.seek(SeekFrom::End(0)))
             .with_context(cannot)?;

@@ -17,10 +17,10 @@ const LEASE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// The lane of an import. Its number says how many pieces are stored: the transaction of each piece
-/// advances it by one. So the number and the messages stay consistent, whatever interrupts a
-/// process or a connection, and whatever a failover loses. A transaction that is still in progress
-/// on a lost connection takes the number that the next one wants, and only one of the two can
-/// commit.
+/// advances it by one. So the number and the messages stay consistent, even if a process or a
+/// connection is interrupted or a failover loses transactions. A transaction that is still in
+/// progress on a lost connection uses the number that the next transaction needs, and only one of
+/// the two can commit.
 pub(super) struct Lane {
     url: ServerUrl,
     give_up_after: Duration,
@@ -48,7 +48,7 @@ struct Progress {
 }
 
 impl Progress {
-    /// Records that so many pieces are stored.
+    /// Records that this many pieces are stored.
     fn reach(&mut self, stored: u64) {
         let begun = *self.begun.get_or_insert(stored);
         if stored > self.stored && stored > begun {
@@ -106,7 +106,7 @@ impl Lane {
         }
     }
 
-    /// Stores pieces until all are stored, or one is not. The lane is asked first: after any
+    /// Stores pieces until all are stored, or one is not. It reads the lane first: after any
     /// failure, only the lane knows what is stored. A lane whose row a failover has lost must not
     /// be created again.
     async fn go_on(
@@ -122,8 +122,8 @@ impl Lane {
             if index(stored) >= plan.pieces.len() {
                 return Ok(());
             }
-            // The outer loop asks again after the last piece: MariaDB may report success for a
-            // statement that was killed.
+            // The outer loop reads the lane again after the last piece: MariaDB may report success
+            // for a statement that was killed.
             while let Some(piece) = plan.pieces.get(index(progress.stored)) {
                 tell(usize::try_from(messages(plan, progress.stored)).unwrap_or(usize::MAX));
                 let of_piece = plan.messages_of(piece)?;

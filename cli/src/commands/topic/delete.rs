@@ -66,7 +66,7 @@ impl Delete {
         }
         let by = change(&mut session, Action::DeleteTopic, &topic.name, None).await?;
         let closed = Closed::close(&mut session, &topic.name, &by).await?;
-        // By then producers know that it is closed, and what they sent before has arrived.
+        // After this time producers know that it is closed, and what they sent before has arrived.
         tokio::time::sleep(TOPIC_KNOWN_FOR.mul_f64(1.5)).await;
         let deleted = self.empty_and_delete(&mut session, &closed, &depth).await;
         let refused = deleted.as_ref().err().and_then(|error| error.downcast_ref());
@@ -102,8 +102,8 @@ impl Delete {
     }
 }
 
-/// Refuses to delete a topic that others name for their dead letters: these would then stay with
-/// the others, unnoticed.
+/// Refuses to delete a topic that other topics name as their dead-letter topic: their dead letters
+/// would then stay in those topics, unnoticed.
 async fn refuse_if_named(session: &mut Session, topic: &Topic) -> anyhow::Result<()> {
     let all = session.call("list the topics", async |conn| store::topic::all(conn).await).await?;
     let names = |other: &&Topic| other.settings.dead_letter_topic.as_ref() == Some(&topic.name);
@@ -217,7 +217,7 @@ async fn forget_lookup(session: &mut Session, topic: &Topic) -> rowmq_core::Resu
     Ok(())
 }
 
-/// Deletes the ids and keys that messages of the topic have had: no row names the topic any more.
+/// Deletes the ids and keys that messages of the topic have had, after the topic is deleted.
 async fn forget_ids_and_keys(session: &mut Session, topic: &Topic) -> rowmq_core::Result<()> {
     let forget = async |conn: &mut Link| {
         let ids = store::dedupe::forget_some(conn, topic.id, CHUNK).await?;

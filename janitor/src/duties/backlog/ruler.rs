@@ -1,5 +1,5 @@
-//! A ruler laid along a topic: marks some thousand rows apart, and how many rows there were between
-//! them when they were last counted.
+//! A ruler along a topic: marks that are some thousands of rows apart, and how many rows there were
+//! between them when they were last counted.
 //!
 //! Messages arrive at the end and mostly leave at the beginning. So each row is counted once after
 //! it has arrived, and rows before the first one are dropped uncounted. Each measurement recounts
@@ -23,13 +23,14 @@ const STEP: u32 = 10_000;
 /// time is counted bit by bit, 200 k rows at a time.
 const ADDED: usize = 20;
 
-/// How many stretches are recounted at most, from the beginning and from the place in turn. It goes
-/// on to the next one only while they are thin, and so quickly counted. Consumers that have gone
-/// through this many since the last measurement have handled more than a million messages a second.
+/// How many stretches are recounted at most, from the beginning and from the place in turn. A
+/// recount continues to the next stretch only while stretches are thin, and so quickly counted.
+/// Consumers that have emptied this many since the last measurement have handled more than a
+/// million messages a second.
 const RENEWED: usize = 40;
 
-/// After this many measurements the beginning is looked for from the start: a long transaction may
-/// have committed rows before it.
+/// After this many measurements, a measurement looks for the beginning from the start: a long
+/// transaction may have committed rows before it.
 const FROM_THE_START: u32 = 30;
 
 /// A ruler along each priority of a topic.

@@ -4,8 +4,8 @@ use rowmq_core::store::dead;
 
 use super::{BATCH, ROUNDS, some};
 
-/// Removes dead letters that their topics no longer keep; of all topics together no more than one
-/// run may remove.
+/// Removes dead letters that their topics no longer keep: from all topics together, at most as many
+/// as one run may remove.
 pub(super) async fn prune(session: &mut Session) -> Result<usize> {
     let list = async |conn: &mut Link| dead::kept_for(conn).await;
     let mut pruned = 0;

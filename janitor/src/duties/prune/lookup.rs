@@ -9,8 +9,8 @@ use tokio::time::Instant;
 
 use super::{BATCH, ROUNDS};
 
-/// How long entries whose time is over but whose message still exists are left alone, once all have
-/// been looked at.
+/// How long after its beginning a walk starts again. Until then, entries whose time is over but
+/// whose message still exists are not read again.
 const LIVING: Duration = Duration::from_secs(3600);
 
 /// Removes entries of the lookup whose time is over and whose message no longer exists. It walks
@@ -65,7 +65,7 @@ impl PruneLookup {
                     async |conn: &mut Link| lookup::prune(conn, topic, time, &aged.ended).await;
                 pruned += session.transaction("prune the lookup", prune).await?;
             }
-            // At the end it stays there: the entries that age next lie behind.
+            // At the end the walk stays there: entries that age later come after it.
             let Some(next) = aged.next else { break };
             walk.next = Some(next);
         }

@@ -9,7 +9,7 @@ use rowmq_core::store::process_list::Visibility;
 use rowmq_core::store::worker::{Incarnation, WorkerRow};
 use tokio::time::Instant;
 
-/// What one sweep knows of the server.
+/// What one sweep knows about the server.
 #[derive(Debug)]
 pub(super) struct Evidence<'s> {
     pub(super) visibility: &'s Visibility,

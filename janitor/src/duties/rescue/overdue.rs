@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::PAGE;
 use super::taking::{Found, What};
 
-/// Pages of one run; the next run goes on behind them.
+/// Pages of one run; the next run continues after them.
 const PAGES_PER_RUN: usize = 20;
 
 /// Claims and ranges that this sweeper sees held.
@@ -24,7 +24,7 @@ const PAGES_PER_RUN: usize = 20;
 pub(super) struct Overdue {
     claims: Watch<Fence>,
     after_claim: Fence,
-    /// The mark is part of the key of a range: each message of it may take its time.
+    /// The mark is part of a range's key: each message of the range may use the full time.
     ranges: Watch<(Fence, Offset)>,
     after_range: RangeId,
 }

@@ -27,8 +27,8 @@ const AGAIN_AFTER: Duration = Duration::from_secs(10);
 /// The worker held only one message when it crashed.
 const LONE_CRASH: Why = Why::Crashed { rows_held: 1 };
 
-/// How long a lone crash is remembered. Sessions rarely lock a row for longer; after it, the
-/// message is charged with a suspicion.
+/// How long a lone crash is remembered. Sessions rarely lock a row for longer; after this time, the
+/// message is charged with a suspicion instead.
 const LONE_FOR: Duration = Duration::from_secs(600);
 
 /// What is to be taken back.
@@ -132,7 +132,7 @@ impl Taking {
         Ok(())
     }
 
-    /// Charges as a lone crash what an earlier sweep knew to be one.
+    /// Charges a crash as a lone one if an earlier sweep knew that it was.
     fn charge_lone_crashes(&mut self, found: &mut [Found], now: Instant) {
         self.lone.retain(|_, until| now < *until);
         for one in found {
