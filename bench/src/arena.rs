@@ -122,6 +122,7 @@ impl Arena {
             "queue_trace",
             "queue_limit",
             "queue_slot",
+            "queue_share",
             "bench_bare",
             "bench_001_msg",
             "bench_001_log",

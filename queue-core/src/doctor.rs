@@ -35,7 +35,7 @@ const OLDEST_MARIADB: (u64, u64) = (10, 6);
 const OLDEST_MYSQL: (u64, u64) = (8, 0);
 
 /// The tables that `rowmq migrate` makes.
-pub const TABLES: [&str; 30] = [
+pub const TABLES: [&str; 31] = [
     "queue_installation",
     "queue_topic",
     "queue_switch",
@@ -51,6 +51,7 @@ pub const TABLES: [&str; 30] = [
     "queue_throughput",
     "queue_limit",
     "queue_slot",
+    "queue_share",
     "queue_ledger",
     "queue_lookup",
     "queue_dedupe",

@@ -24,6 +24,7 @@ const MIGRATIONS: &[(&str, &str)] = &[
         "2026-11-24-000001_keep_dead",
         include_str!("../migrations/2026-11-24-000001_keep_dead/up.sql"),
     ),
+    ("2026-11-28-000001_shares", include_str!("../migrations/2026-11-28-000001_shares/up.sql")),
 ];
 
 /// How long to wait for another migrator.

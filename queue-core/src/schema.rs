@@ -4,8 +4,10 @@
 #![allow(missing_docs)]
 
 pub(crate) mod functions;
+mod limit;
 mod stream;
 
+pub use self::limit::{queue_limit, queue_share, queue_slot};
 pub use self::stream::{
     queue_cursor, queue_log, queue_member, queue_partition, queue_passed, queue_range,
 };
@@ -255,24 +257,6 @@ table! {
 }
 
 table! {
-    queue_limit (topic_id) {
-        topic_id -> Unsigned<Integer>,
-        spent_until -> Datetime,
-    }
-}
-
-table! {
-    queue_slot (topic_id, id) {
-        topic_id -> Unsigned<Integer>,
-        id -> Unsigned<BigInt>,
-        priority -> Unsigned<TinyInt>,
-        worker_id -> Unsigned<BigInt>,
-        claim_no -> Unsigned<BigInt>,
-        slot_key -> Nullable<Varbinary>,
-    }
-}
-
-table! {
     queue_ledger (topic_id, group_id, biz_id) {
         topic_id -> Unsigned<Integer>,
         group_id -> Unsigned<Integer>,
@@ -382,6 +366,7 @@ allow_tables_to_appear_in_same_query!(
     queue_throughput,
     queue_limit,
     queue_slot,
+    queue_share,
     queue_ledger,
     queue_lookup,
     queue_dedupe,

@@ -42,6 +42,7 @@ pub mod schedule;
 pub mod scheduled;
 pub mod server;
 pub mod settle;
+pub mod share;
 pub mod stored;
 pub mod stream;
 pub mod switch;

@@ -5,6 +5,7 @@
 //! Callers talk to the actors through channels.
 
 pub(crate) mod cursor;
+mod deal;
 mod effects;
 mod gate;
 mod held;

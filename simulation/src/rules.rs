@@ -73,6 +73,10 @@ pub enum Rule {
     SlotsCount,
     /// Claims of a topic with limits take turns.
     ClaimsTakeTurns,
+    /// A claim within a worker's share holds the share until it ends.
+    SharesAreLocked,
+    /// A share is not given away while messages run in it.
+    SharesInUseAreKept,
     /// H16: a reset removes the earlier ranges.
     ResetsForget,
     /// H17: retention waits for the lowest mark of all groups.
@@ -189,6 +193,13 @@ impl Rule {
             Self::ClaimsTakeTurns if text.starts_with("SELECT `queue_limit`.`topic_id`") => {
                 text.replace(" FOR UPDATE", "")
             }
+            Self::SharesAreLocked if text.starts_with("SELECT n, max_running FROM queue_share") => {
+                text.replace(" FOR UPDATE", "")
+            }
+            Self::SharesInUseAreKept => text.replace(
+                "FORCE INDEX (queue_claim_frontier) WHERE topic_id = ?",
+                "FORCE INDEX (queue_claim_frontier) WHERE FALSE AND topic_id = ?",
+            ),
             Self::ResetsForget => text.replace(
                 "DELETE r FROM queue_range r FORCE INDEX (queue_range_place) WHERE",
                 "DELETE r FROM queue_range r FORCE INDEX (queue_range_place) WHERE FALSE AND",

@@ -179,6 +179,16 @@ fn claims_under_a_limit_that_do_not_take_turns_are_found() {
 }
 
 #[test]
+fn claims_within_a_share_that_another_worker_may_take_are_found() {
+    is_found(Rule::SharesAreLocked, Weather::Calm);
+}
+
+#[test]
+fn a_share_that_is_given_away_while_it_is_in_use_is_found() {
+    is_found(Rule::SharesInUseAreKept, Weather::Calm);
+}
+
+#[test]
 fn h16_a_reset_that_leaves_the_ranges_of_before_is_found() {
     is_found(Rule::ResetsForget, Weather::Wild);
 }

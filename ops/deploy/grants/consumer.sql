@@ -21,6 +21,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON queue_throughput TO 'queue_consumer'@'%'
 GRANT SELECT, INSERT, UPDATE, DELETE ON queue_ledger TO 'queue_consumer'@'%';
 GRANT SELECT, INSERT, UPDATE ON queue_limit TO 'queue_consumer'@'%';
 GRANT SELECT, INSERT, DELETE ON queue_slot TO 'queue_consumer'@'%';
+GRANT SELECT, INSERT, UPDATE, DELETE ON queue_share TO 'queue_consumer'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON queue_lookup TO 'queue_consumer'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON queue_dedupe TO 'queue_consumer'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON queue_unique TO 'queue_consumer'@'%';

@@ -20,6 +20,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON queue_throughput TO 'queue_operator'@'%'
 GRANT SELECT, INSERT, UPDATE, DELETE ON queue_ledger TO 'queue_operator'@'%';
 GRANT SELECT, DELETE ON queue_limit TO 'queue_operator'@'%';
 GRANT SELECT, DELETE ON queue_slot TO 'queue_operator'@'%';
+GRANT SELECT, DELETE ON queue_share TO 'queue_operator'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON queue_lookup TO 'queue_operator'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON queue_dedupe TO 'queue_operator'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON queue_unique TO 'queue_operator'@'%';

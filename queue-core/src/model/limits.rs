@@ -138,6 +138,12 @@ impl Limits {
         self.rate.is_none() && !self.bounds_running()
     }
 
+    /// The most messages that are claimed at once, if nothing else is limited.
+    #[must_use]
+    pub fn only_running(&self) -> Option<NonZeroU32> {
+        self.max_running.filter(|_| self.max_running_per_key.is_none() && self.rate.is_none())
+    }
+
     /// Whether the number of messages claimed at once is limited.
     #[must_use]
     pub fn bounds_running(&self) -> bool {

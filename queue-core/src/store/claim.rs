@@ -292,3 +292,13 @@ pub async fn of_worker(
     .number(from.0);
     load_surely(conn, "read the worker's claims", statement).await
 }
+
+/// KEY (`topic_id`, priority, hi), forced, plain: reads every claim of the topic.
+pub async fn of_topic(conn: &mut impl Connection, topic: TopicId) -> Result<Vec<Claim>> {
+    let statement = Statement::new(
+        "SELECT worker_id, claim_no, topic_id, priority, lo, hi, n, conn_id \
+         FROM queue_claim FORCE INDEX (queue_claim_frontier) WHERE topic_id = ?",
+    )
+    .number(topic.0);
+    load_surely(conn, "read the topic's claims", statement).await
+}

@@ -1,5 +1,6 @@
 //! The limits of topics. Each topic with limits has a gate, which its claims pass one after the
-//! other, and a slot for each message that was claimed through it.
+//! other, and a slot for each message that was claimed through it. Where only the number of running
+//! messages is limited, claims pass by the gate: see [`share`](super::share).
 //!
 //! A slot counts only while its claim still owns the message's row. So anything that ends the claim
 //! (an ack, a retry, a rescue) also frees the slot without knowing of slots: none can leak. The
@@ -17,7 +18,7 @@ use super::{Statement, execute, execute_surely, load, load_surely, select, write
 use crate::connection::{Connection, row};
 use crate::model::{Priority, Result, RowId, TopicId};
 use crate::schema::functions::now;
-use crate::schema::{queue_limit, queue_slot};
+use crate::schema::{queue_limit, queue_share, queue_slot};
 
 /// A message that was claimed under a limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -191,11 +192,14 @@ pub async fn suspect(conn: &mut impl Connection, topic: TopicId) -> Result<Optio
     Ok(rows.into_iter().next())
 }
 
-/// PRIMARY of both tables: forgets the gate and the slots of a topic that is being deleted.
+/// PRIMARY of each table: forgets the gate, the slots and the shares of a topic that is being
+/// deleted, in the order in which claims lock them.
 pub async fn delete(conn: &mut impl Connection, topic: TopicId) -> Result<()> {
-    let slots = diesel::delete(queue_slot::table.filter(queue_slot::topic_id.eq(topic)));
-    write_surely(conn, "delete the topic's slots", slots).await?;
     let gate = diesel::delete(queue_limit::table.find(topic));
     write_surely(conn, "delete the topic's gate", gate).await?;
+    let slots = diesel::delete(queue_slot::table.filter(queue_slot::topic_id.eq(topic)));
+    write_surely(conn, "delete the topic's slots", slots).await?;
+    let shares = diesel::delete(queue_share::table.filter(queue_share::topic_id.eq(topic)));
+    write_surely(conn, "delete the topic's shares", shares).await?;
     Ok(())
 }

@@ -10,6 +10,7 @@ use crate::model::{Delivery, Error, Priority, Result, RowId};
 use crate::store::claim::{Marks, ScanPosition, Walk};
 use crate::store::floor::Floor;
 use crate::worker::work::limited::Full;
+use crate::worker::work::shares::Known;
 
 /// The cost of a walk from the start depends on the rows there, so the next walk waits this many
 /// times as long as the last one took: walks take at most one part in twenty of the session's time.
@@ -88,6 +89,8 @@ pub(super) struct Cursor {
     pub(super) full: Option<Full>,
     /// For such a topic: since when a suspect waits for room.
     pub(super) suspect_since: Option<Instant>,
+    /// For a topic that limits only how many messages run: the worker's share of the limit.
+    pub(super) share: Known,
     /// For a group: the partition whose turn is next.
     pub(super) next_partition: Option<usize>,
 }
@@ -140,6 +143,7 @@ impl Cursor {
             window_since: None,
             full: None,
             suspect_since: None,
+            share: Known::default(),
             largest: FIRST_CLAIM,
             body: 0,
             next_partition: None,

@@ -24,6 +24,15 @@ pub(super) struct Gate {
     admitted: u32,
 }
 
+/// Waits for the topic's gate, and locks it until the transaction ends.
+pub(super) async fn lock(conn: &mut impl Connection, topic: TopicId) -> Result<()> {
+    if !limit::lock(conn, topic).await? {
+        limit::make(conn, topic).await?;
+        limit::lock(conn, topic).await?;
+    }
+    Ok(())
+}
+
 impl Gate {
     /// Waits for the gate, and counts what is claimed.
     pub(super) async fn enter(
@@ -31,10 +40,7 @@ impl Gate {
         topic: TopicId,
         limits: Limits,
     ) -> Result<Self> {
-        if !limit::lock(conn, topic).await? {
-            limit::make(conn, topic).await?;
-            limit::lock(conn, topic).await?;
-        }
+        lock(conn, topic).await?;
         let mut gate = Self::new(topic, limits);
         if limits.bounds_running() {
             let slots = limit::slots(conn, topic).await?;

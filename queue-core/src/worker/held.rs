@@ -2,16 +2,23 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::model::{ClaimNo, Delivery, RowId};
+use crate::model::{ClaimNo, Delivery, RowId, TopicId};
 
 /// The unsettled rows of each claim.
 #[derive(Debug, Default)]
-pub(super) struct Held(HashMap<ClaimNo, BTreeSet<RowId>>);
+pub(super) struct Held(HashMap<ClaimNo, HeldClaim>);
+
+#[derive(Debug)]
+struct HeldClaim {
+    topic: TopicId,
+    rows: BTreeSet<RowId>,
+}
 
 impl Held {
     pub(super) fn add(&mut self, claim_no: ClaimNo, deliveries: &[Delivery]) {
-        if !deliveries.is_empty() {
-            self.0.insert(claim_no, deliveries.iter().map(|delivery| delivery.row).collect());
+        if let Some(first) = deliveries.first() {
+            let rows = deliveries.iter().map(|delivery| delivery.row).collect();
+            self.0.insert(claim_no, HeldClaim { topic: first.topic_id, rows });
         }
     }
 
@@ -25,7 +32,23 @@ impl Held {
 
     /// The unsettled rows of a claim, if there are any.
     pub(super) fn rows(&self, claim_no: ClaimNo) -> Option<&BTreeSet<RowId>> {
-        self.0.get(&claim_no)
+        self.0.get(&claim_no).map(|claim| &claim.rows)
+    }
+
+    /// How many rows of the topic are unsettled.
+    pub(super) fn running(&self, topic: TopicId) -> u32 {
+        let claims = self.0.values().filter(|claim| claim.topic == topic);
+        let running: usize = claims.map(|claim| claim.rows.len()).sum();
+        u32::try_from(running).unwrap_or(u32::MAX)
+    }
+
+    /// How many of these rows are unsettled rows of the topic.
+    pub(super) fn count(&self, topic: TopicId, rows: &[(ClaimNo, RowId)]) -> u32 {
+        let is_held = |(claim_no, row): &&(ClaimNo, RowId)| {
+            let claim = self.0.get(claim_no).filter(|claim| claim.topic == topic);
+            claim.is_some_and(|claim| claim.rows.contains(row))
+        };
+        u32::try_from(rows.iter().filter(is_held).count()).unwrap_or(u32::MAX)
     }
 
     /// The claims.
@@ -41,7 +64,9 @@ impl Held {
         }
         let mut emptied: Vec<_> = settled
             .into_iter()
-            .filter(|(claim_no, rows)| self.0.get(claim_no).is_none_or(|held| held.is_subset(rows)))
+            .filter(|(claim_no, rows)| {
+                self.0.get(claim_no).is_none_or(|held| held.rows.is_subset(rows))
+            })
             .map(|(claim_no, _)| claim_no)
             .collect();
         emptied.sort_unstable();
@@ -51,8 +76,8 @@ impl Held {
     pub(super) fn remove(&mut self, rows: &[(ClaimNo, RowId)]) {
         for (claim_no, row) in rows {
             if let Some(held) = self.0.get_mut(claim_no) {
-                held.remove(row);
-                if held.is_empty() {
+                held.rows.remove(row);
+                if held.rows.is_empty() {
                     self.0.remove(claim_no);
                 }
             }
@@ -66,7 +91,8 @@ mod tests {
 
     #[test]
     fn a_claim_is_emptied_only_by_its_last_row() {
-        let mut held = Held(HashMap::from([(ClaimNo(1), BTreeSet::from([RowId(1), RowId(2)]))]));
+        let rows = BTreeSet::from([RowId(1), RowId(2)]);
+        let mut held = Held(HashMap::from([(ClaimNo(1), HeldClaim { topic: TopicId(1), rows })]));
         assert!(held.emptied_by(&[(ClaimNo(1), RowId(1))]).is_empty());
         held.remove(&[(ClaimNo(1), RowId(1))]);
         assert_eq!(held.emptied_by(&[(ClaimNo(1), RowId(2))]), [ClaimNo(1)]);

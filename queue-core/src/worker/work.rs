@@ -7,6 +7,7 @@ mod members;
 mod ranges;
 mod session;
 mod settle;
+pub(super) mod shares;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -102,6 +103,7 @@ pub(super) async fn start(start: Start) -> Result<mpsc::UnboundedSender<Command>
             reopened: Instant::now(),
             doubtful: HashSet::new(),
             held: Held::default(),
+            left: HashMap::new(),
             ranges: HeldRanges::default(),
             members: HashMap::new(),
             deferred: Vec::new(),
@@ -140,6 +142,9 @@ struct Work {
     /// server may have lost their settlements, so their rows may exist again.
     doubtful: HashSet<ClaimNo>,
     held: Held,
+    /// Rows of each topic that the last comparison found in claims that the worker does not hold,
+    /// and could not release: another session had locked them.
+    left: HashMap<TopicId, u32>,
     ranges: HeldRanges,
     /// The members of broadcast groups that it reads for.
     members: HashMap<TopicId, Member>,

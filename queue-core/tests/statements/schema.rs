@@ -7,8 +7,11 @@ use sqlparser::ast::ObjectName;
 use crate::scope::last;
 
 /// The schema files that Diesel reads.
-const FILES: [&str; 2] =
-    [include_str!("../../src/schema.rs"), include_str!("../../src/schema/stream.rs")];
+const FILES: [&str; 3] = [
+    include_str!("../../src/schema.rs"),
+    include_str!("../../src/schema/limit.rs"),
+    include_str!("../../src/schema/stream.rs"),
+];
 
 /// Tables that the Diesel schema lacks, with their columns.
 const BESIDE: [(&str, &[&str]); 3] = [

@@ -56,13 +56,134 @@ async fn so_many_messages_of_a_topic_are_claimed_at_a_time_over_all_workers() {
     let none = b.claim(topic.id, 5).await.unwrap();
     assert!(none.deliveries.is_empty() && none.more_later);
     ack(&a, &first[..1]).await;
-    assert_eq!(claim(&b, &topic, 5).await.len(), 1);
+    // The place is in the share of the other worker, which still runs a message.
+    assert_eq!(claim(&a, &topic, 5).await.len(), 1);
+    assert!(claim(&b, &topic, 5).await.is_empty());
     // Every end of a claim frees it: an ack, a retry, a release.
     let again = Settlement::Retry { delay: Duration::from_secs(3600), error: "no".to_owned() };
     settle(&a, all(&first[1..], &again)).await;
     settle(&b, second.iter().map(Settled::release).collect()).await;
-    assert_eq!(claim(&a, &topic, 5).await.len(), 2);
-    assert_eq!(scene.number("SELECT COUNT(*) FROM queue_slot").await, 3);
+    // A worker that runs nothing gives its share up.
+    assert_eq!(claim_up_to(&a, &topic, 2).await, 2);
+    assert_eq!(scene.number("SELECT COUNT(*) FROM queue_message WHERE worker_id > 0").await, 3);
+}
+
+/// Claims until the worker has claimed `n` messages more, and not one beyond them.
+async fn claim_up_to(worker: &Worker, topic: &Topic, n: usize) -> usize {
+    let mut got = 0;
+    until("a worker's share grows", async || {
+        got += claim(worker, topic, 50).await.len();
+        got >= n
+    })
+    .await;
+    got + claim(worker, topic, 50).await.len()
+}
+
+#[tokio::test]
+async fn a_worker_claims_within_its_share_while_another_one_is_in_the_middle_of_a_claim() {
+    let mut scene = scene(limits(4, 0)).await;
+    let topic = scene.topic.clone();
+    scene.enqueue(10).await;
+    let (a, b, c) = (scene.worker().await, scene.worker().await, scene.worker().await);
+    let of_a = claim(&a, &topic, 2).await;
+    let of_b = claim(&b, &topic, 2).await;
+    assert_eq!((of_a.len(), of_b.len()), (2, 2));
+    let mut frozen = scene.db.connect().await;
+    let lock =
+        format!("BEGIN; SELECT n FROM queue_share WHERE worker_id = {} FOR UPDATE", a.id().0);
+    frozen.batch_execute(&lock).await.unwrap();
+    // A worker that asks for a share does not wait for that claim, either.
+    ack(&b, &of_b[..1]).await;
+    assert!(claim(&c, &topic, 2).await.is_empty());
+    assert_eq!(claim(&b, &topic, 2).await.len(), 1);
+    frozen.batch_execute("ROLLBACK").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_share_counts_no_more_once_the_topic_has_had_other_limits() {
+    let mut scene = scene(limits(10, 0)).await;
+    let topic = scene.topic.clone();
+    scene.enqueue(40).await;
+    let (a, b) = (scene.worker().await, scene.worker().await);
+    for worker in [&a, &b] {
+        let got = claim(worker, &topic, 5).await;
+        assert_eq!(got.len(), 5);
+    }
+    scene.sql("UPDATE queue_message SET worker_id = 0, claim_no = 0").await;
+    scene.sql("DELETE FROM queue_claim").await;
+    let with_rate = Limits { rate: Some("1000000/1s".parse().unwrap()), ..limits(10, 0) };
+    change(&mut scene, with_rate, &[&a, &b]).await;
+    assert!(claim(&b, &topic, 0).await.is_empty());
+    assert_eq!(claim(&a, &topic, 10).await.len(), 10);
+    change(&mut scene, limits(10, 0), &[&a, &b]).await;
+    assert!(claim(&b, &topic, 10).await.is_empty(), "ten run");
+}
+
+/// Changes the topic's limits, and waits until the workers know.
+async fn change(scene: &mut Scene, limits: Limits, workers: &[&Worker]) {
+    let settings = TopicSettings { limits, ..TopicSettings::default() };
+    set(&mut scene.conn, &scene.topic.name, &settings).await.unwrap();
+    for worker in workers {
+        let life = worker.life();
+        let topic = scene.topic.id;
+        until("the worker hears of it", async || life.borrow().pulse.limits(topic) == limits).await;
+    }
+}
+
+#[tokio::test]
+async fn a_worker_that_took_everything_makes_room_for_another_one() {
+    let mut scene = scene(limits(4, 0)).await;
+    let topic = scene.topic.clone();
+    scene.enqueue(100).await;
+    let (first, late) = (scene.worker().await, scene.worker().await);
+    let mut running = claim(&first, &topic, 10).await;
+    assert_eq!(running.len(), 4);
+    let mut got = 0;
+    // The first one claims again as soon as a message ends, and still the other one gets its part.
+    until("the late worker has an equal part", async || {
+        got += claim(&late, &topic, 10).await.len();
+        let ended: Vec<_> = running.drain(..running.len().min(1)).collect();
+        ack(&first, &ended).await;
+        running.extend(claim(&first, &topic, 10).await);
+        let claimed = scene.number("SELECT COUNT(*) FROM queue_message WHERE worker_id > 0").await;
+        assert!(claimed <= 4, "{claimed} run");
+        got >= 2
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_share_of_a_dead_worker_goes_to_the_others() {
+    let mut scene = scene(limits(3, 0)).await;
+    let topic = scene.topic.clone();
+    scene.enqueue(5).await;
+    let (dying, other) = (scene.worker().await, scene.worker().await);
+    assert_eq!(claim(&dying, &topic, 3).await.len(), 3);
+    assert!(claim(&other, &topic, 3).await.is_empty());
+    crash_and_rescue(&mut scene, dying).await;
+    assert_eq!(claim_up_to(&other, &topic, 3).await, 3);
+}
+
+#[tokio::test]
+async fn a_suspect_finds_a_place_in_a_limit_that_others_use_up() {
+    let mut scene = scene(limits(2, 0)).await;
+    let topic = scene.topic.clone();
+    scene.enqueue(50).await;
+    let (busy, idle) = (scene.worker().await, scene.worker().await);
+    let mut running = claim(&busy, &topic, 2).await;
+    scene.sql("UPDATE queue_message SET priority = 105 WHERE worker_id = 0 LIMIT 1").await;
+    let mut suspect = Vec::new();
+    until("the suspect is claimed", async || {
+        let ended: Vec<_> = running.drain(..running.len().min(1)).collect();
+        ack(&busy, &ended).await;
+        running.extend(claim(&busy, &topic, 2).await);
+        suspect = idle.claim_suspect(topic.id).await.unwrap().deliveries;
+        let claimed = scene.number("SELECT COUNT(*) FROM queue_message WHERE worker_id > 0").await;
+        assert!(claimed <= 2, "{claimed} run");
+        !suspect.is_empty()
+    })
+    .await;
+    assert_eq!(suspect.len(), 1);
 }
 
 #[tokio::test]
@@ -232,8 +353,8 @@ async fn a_limit_can_be_set_and_lifted_while_workers_run() {
         let life = worker.life();
         until("the worker hears of it", async || life.borrow().pulse.limits(topic.id) == limits)
             .await;
-        // Earlier claims are not counted.
-        let expected = if limits.is_off() { 5 } else { 1 };
+        // Earlier claims count.
+        let expected = if limits.is_off() { 6 } else { 0 };
         assert_eq!(claim(&worker, &topic, 9).await.len(), expected);
     }
 }

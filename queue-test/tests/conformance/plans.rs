@@ -13,13 +13,14 @@ use rowmq_core::model::{
     ClaimNo, DeadCause, MsgId, OnDone, RowId, Settlement, TopicId, TopicSettings, WorkerId,
 };
 use rowmq_core::rescue::{Why, take_back};
-use rowmq_core::store::claim::Fence;
+use rowmq_core::store::claim::{self, Fence};
 use rowmq_core::store::dead::{self, DeadFilter};
 use rowmq_core::store::enqueue::insert_in_lane;
 use rowmq_core::store::find::Bodies;
 use rowmq_core::store::lane::{self, LaneKind};
 use rowmq_core::store::row_set::RowSet;
 use rowmq_core::store::scheduled::{self, Reach, Scheduled};
+use rowmq_core::store::share::{self, Share};
 use rowmq_core::store::{audit, backlog, floor, ledger, lookup, prune, rescue, unique};
 use rowmq_core::worker::{ClaimStrategy, Settled};
 use rowmq_core::{
@@ -39,6 +40,7 @@ const KEYS: Keys = &[
     ("queue_message", &["PRIMARY", "queue_message_id"]),
     ("m", &["PRIMARY", "queue_message_id"]),
     ("queue_claim", &["PRIMARY", "queue_claim_frontier"]),
+    ("queue_share", &["PRIMARY"]),
     ("c", &["PRIMARY"]),
     (
         "queue_scheduled",
@@ -236,6 +238,14 @@ pub(crate) async fn do_everything(scene: &mut Scene, recorder: &Recorder, strate
 /// Runs what a janitor and a producer run all the time, through the recorder.
 async fn sweep(scene: &mut Scene, recorder: &Recorder, worker: WorkerId) {
     let mut conn = connected(recorder.url()).await;
+    let topic = scene.topic.id;
+    share::set(&mut conn, topic, worker, Share { n: 1, of: 1 }).await.unwrap();
+    share::lock(&mut conn, topic, worker).await.unwrap();
+    share::all(&mut conn, topic).await.unwrap();
+    share::lock_unused(&mut conn, topic).await.unwrap();
+    for claim in claim::of_topic(&mut conn, topic).await.unwrap() {
+        rescue::rows_left(&mut conn, &claim).await.unwrap();
+    }
     let start = Fence { worker: WorkerId(0), claim_no: ClaimNo(0) };
     rescue::zombie_claims(&mut conn, start, 100).await.unwrap();
     rescue::timed_claims(&mut conn, start, 100).await.unwrap();

@@ -16,8 +16,9 @@ use rowmq_test::proxy::FaultProxy;
 use crate::scene::{Scene, number};
 
 /// The schema files that Diesel reads.
-const SCHEMA: [&str; 2] = [
+const SCHEMA: [&str; 3] = [
     include_str!("../../../queue-core/src/schema.rs"),
+    include_str!("../../../queue-core/src/schema/limit.rs"),
     include_str!("../../../queue-core/src/schema/stream.rs"),
 ];
 

@@ -7,6 +7,8 @@ use super::parser::Parser;
 
 const MIGRATION: &str = include_str!("../../../migrations/2026-11-21-000001_queue/up.sql");
 
+const SHARES: &str = include_str!("../../../migrations/2026-11-28-000001_shares/up.sql");
+
 const LATER: &str = include_str!("../../../migrations/2026-11-24-000001_keep_dead/up.sql");
 
 #[derive(Debug, Clone)]
@@ -37,8 +39,9 @@ impl Definition {
 
 /// Every table of the migrations.
 pub(crate) fn definitions() -> Vec<Definition> {
-    let installation = TABLE.split("CREATE TABLE IF NOT EXISTS ").skip(1);
-    let parts = MIGRATION.split("CREATE TABLE ").skip(1).chain(installation);
+    let later = [TABLE, SHARES].into_iter();
+    let later = later.flat_map(|text| text.split("CREATE TABLE IF NOT EXISTS ").skip(1));
+    let parts = MIGRATION.split("CREATE TABLE ").skip(1).chain(later);
     let tables = parts.map(|part| definition(part.split("ENGINE").next().unwrap_or_default()));
     let mut tables: Vec<_> = tables.collect();
     add_columns(&mut tables);

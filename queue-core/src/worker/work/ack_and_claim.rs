@@ -4,7 +4,8 @@
 use std::collections::{HashMap, VecDeque};
 
 use super::claiming::{PlainClaim, Plan};
-use super::settle::Part;
+use super::settle::{Part, key};
+use super::shares::Bound;
 use super::{Command, Work};
 use crate::connection::Link;
 use crate::model::{Error, Result, Settlement, TopicId};
@@ -52,8 +53,8 @@ impl Work {
         let mut in_doubt = false;
         match self.plan(topic, limit).await {
             Ok(Plan::Nothing(claimed)) => return (self.settle(batch, false).await, Ok(claimed)),
-            // The other ways to claim wait for locks, and would keep those of the acks meanwhile.
-            Ok(Plan::Claim(claim)) if claim.strategy == ClaimStrategy::SkipLocked => {
+            // The other strategies wait for locks while they hold those of the acks.
+            Ok(Plan::Claim(claim)) if self.can_join_acks(&claim, &batch) => {
                 match self.try_ack_and_claim(&batch, &claim).await {
                     Ok((outcomes, claimed)) => return (Ok(outcomes), Ok(claimed)),
                     Err(error) => {
@@ -68,6 +69,18 @@ impl Work {
         (self.settle(batch, in_doubt).await, self.claim(topic, limit).await)
     }
 
+    /// Whether the claim can be made in the transaction of the acks. One that needs a larger share
+    /// of its topic's limit is made after them.
+    fn can_join_acks(&mut self, claim: &PlainClaim, batch: &[Settled]) -> bool {
+        let has_room = |bound: Bound| {
+            let keys: Vec<_> = batch.iter().map(key).collect();
+            let leaving = self.held.count(claim.topic, &keys);
+            let cursor = self.cursor(claim.topic);
+            bound.room(cursor.share.share, leaving) > 0 && !cursor.suspect_waits
+        };
+        claim.strategy == ClaimStrategy::SkipLocked && claim.bound.is_none_or(has_room)
+    }
+
     async fn try_ack_and_claim(
         &mut self,
         batch: &[Settled],
@@ -78,19 +91,22 @@ impl Work {
         let keys = part.keys();
         let emptied = self.emptied_by(&keys);
         let acks = Batch::new(id, part.settled.clone());
+        let leaving = claim.bound.map_or(0, |_| self.held.count(claim.topic, &keys));
         let session = self.session().await?;
         let ack_and_claim = async |conn: &mut Link| {
             let unsettled = acks.run(conn, id, &emptied, Care::Quick).await?;
-            Ok((unsettled, claim.run(conn).await?))
+            let blocked = u32::try_from(unsettled.blocked.len()).unwrap_or(u32::MAX);
+            let leaving = leaving.saturating_sub(blocked);
+            Ok((unsettled, claim.run(conn, leaving).await?))
         };
         let done = session.transaction("ack and claim", ack_and_claim).await;
         self.cursor(claim.topic).answered(&done, claim.limit);
-        let (unsettled, deliveries) = done?;
+        let (unsettled, taken) = done?;
         let mut outcomes = HashMap::with_capacity(keys.len());
         self.conclude(part, &unsettled, &mut outcomes);
         self.forget_doubtful().await;
         let outcomes = keys.iter().filter_map(|key| outcomes.get(key).copied()).collect();
-        Ok((outcomes, self.hold(claim, deliveries)))
+        Ok((outcomes, self.hold(claim, taken)))
     }
 }
 

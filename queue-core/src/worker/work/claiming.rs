@@ -4,6 +4,7 @@ use tokio::time::Instant;
 
 use super::Work;
 use super::limited::suspect_within;
+use super::shares::{Bound, Known};
 use crate::connection::{Connection, Link};
 use crate::model::trace::Step;
 use crate::model::{
@@ -12,6 +13,7 @@ use crate::model::{
 use crate::store::claim::{self, Fence, ScanPosition};
 use crate::store::moves::equal;
 use crate::store::row_set::RowSet;
+use crate::store::share::{self, Share};
 use crate::store::trace;
 use crate::worker::cursor::{Claimed, Cursor, Look};
 use crate::worker::{ClaimStrategy, Phase};
@@ -20,26 +22,47 @@ use crate::worker::{ClaimStrategy, Phase};
 pub(super) enum Plan {
     /// Not at all: nothing is ready, or the worker may not claim now.
     Nothing(Claimed),
-    /// Within the limits of the topic.
+    /// Within limits that claims keep one after the other.
     Within(Limits),
-    /// Without limits.
+    /// Without waiting for other workers.
     Claim(PlainClaim),
 }
 
-/// A claim from a topic without limits.
+/// A claim from a topic without limits, or within the worker's share of one.
 pub(super) struct PlainClaim {
     pub(super) topic: TopicId,
     pub(super) limit: u32,
     pub(super) strategy: ClaimStrategy,
+    pub(super) bound: Option<Bound>,
     place: ScanPosition,
     fence: Fence,
     tracer: Tracer,
 }
 
+/// What a claim took.
+pub(super) struct Taken {
+    deliveries: Vec<Delivery>,
+    /// The most messages that it could take.
+    limit: u32,
+    /// The worker's share, if the topic's limit is dealt.
+    share: Option<Share>,
+}
+
 impl PlainClaim {
-    /// Claims, in the caller's transaction.
-    pub(super) async fn run(&self, conn: &mut Link) -> Result<Vec<Delivery>> {
-        let &Self { topic, limit, place, fence, .. } = self;
+    /// Claims, in the caller's transaction, which has settled `leaving` messages of the topic.
+    pub(super) async fn run(&self, conn: &mut Link, leaving: u32) -> Result<Taken> {
+        let Some(bound) = self.bound else {
+            let deliveries = self.take(conn, self.limit).await?;
+            return Ok(Taken { deliveries, limit: self.limit, share: None });
+        };
+        let share = share::lock(conn, self.topic, self.fence.worker).await?;
+        let limit = self.limit.min(bound.room(share, leaving));
+        let deliveries = if limit > 0 { self.take(conn, limit).await? } else { Vec::new() };
+        Ok(Taken { deliveries, limit, share: Some(share) })
+    }
+
+    async fn take(&self, conn: &mut Link, limit: u32) -> Result<Vec<Delivery>> {
+        let &Self { topic, place, fence, .. } = self;
         let deliveries = match self.strategy {
             ClaimStrategy::SkipLocked => skip_locked(conn, fence, topic, place, limit).await?,
             ClaimStrategy::UpdateThenSelect => {
@@ -62,20 +85,28 @@ impl Work {
             Plan::Within(limits) => return self.claim_within(topic, limits, limit).await,
             Plan::Claim(claim) => claim,
         };
+        if let Some(bound) = claim.bound
+            && !self.has_share(topic, bound, claim.limit).await?
+        {
+            return Ok(self.without_share(topic));
+        }
         let session = self.session().await?;
-        let run = async |conn: &mut Link| claim.run(conn).await;
-        let deliveries = session.transaction("claim", run).await;
-        self.cursor(topic).answered(&deliveries, claim.limit);
-        Ok(self.hold(&claim, deliveries?))
+        let run = async |conn: &mut Link| claim.run(conn, 0).await;
+        let taken = session.transaction("claim", run).await;
+        self.cursor(topic).answered(&taken, claim.limit);
+        Ok(self.hold(&claim, taken?))
     }
 
     /// Decides how to claim up to `limit` messages of the topic now, and finds the place.
     pub(super) async fn plan(&mut self, topic: TopicId, limit: u32) -> Result<Plan> {
+        let limits = self.life.borrow().pulse.limits(topic);
+        if limits.only_running().is_none() {
+            self.cursor(topic).share = Known::default();
+        }
         if !self.may_claim(topic)? || limit == 0 {
             return Ok(Plan::Nothing(Claimed::default()));
         }
-        let limits = self.life.borrow().pulse.limits(topic);
-        if !limits.is_off() {
+        if !limits.is_off() && limits.only_running().is_none() {
             return Ok(Plan::Within(limits));
         }
         let Some(place) = self.look(topic).await? else {
@@ -86,6 +117,7 @@ impl Work {
             topic,
             place,
             limit: self.cursor(topic).sized(limit),
+            bound: limits.only_running().map(|limit| self.bound(topic, limit)),
             fence: self.next_fence(),
             strategy: self.options.strategy,
             tracer: self.tracer(topic),
@@ -93,12 +125,18 @@ impl Work {
     }
 
     /// Records what a claim took, once its transaction has succeeded.
-    pub(super) fn hold(&mut self, claim: &PlainClaim, deliveries: Vec<Delivery>) -> Claimed {
+    pub(super) fn hold(&mut self, claim: &PlainClaim, taken: Taken) -> Claimed {
+        let Taken { deliveries, limit, share } = taken;
         self.held.add(claim.fence.claim_no, &deliveries);
         let cursor = self.cursor(claim.topic);
-        cursor.claimed(claim.place, &deliveries, claim.limit);
+        if let Some(share) = share {
+            cursor.share.share = share;
+        }
+        cursor.claimed(claim.place, &deliveries, limit);
         let suspect_waits = cursor.suspect_waits;
-        Claimed { suspect_waits, deliveries, ..Claimed::default() }
+        // What the share has no room for may have it later.
+        let more_later = limit < claim.limit && deliveries.len() >= limit as usize;
+        Claimed { suspect_waits, more_later, deliveries, ..Claimed::default() }
     }
 
     pub(super) async fn claim_suspect(&mut self, topic: TopicId) -> Result<Claimed> {
@@ -107,25 +145,36 @@ impl Work {
         }
         let limits = self.life.borrow().pulse.limits(topic);
         let fence = self.next_fence();
-        let tracer = self.tracer(topic);
-        let session = self.session().await?;
-        let deliveries = session
-            .transaction("claim a suspect", async |conn| {
-                let deliveries = if limits.is_off() {
-                    let rows = claim::lock_suspect(conn, topic, fence.claim_no).await?;
-                    make_own(conn, fence, rows).await?
-                } else {
-                    suspect_within(conn, fence, topic, limits).await?
-                };
-                tracer.trace(conn, deliveries).await
-            })
-            .await?;
+        let deliveries = match limits.only_running() {
+            Some(limit) => self.suspect_in_share(topic, limit, fence).await?,
+            None => self.suspect_within(topic, limits, fence).await?,
+        };
         self.held.add(fence.claim_no, &deliveries);
         // The next walk sees whether another suspect waits.
         self.cursor(topic).suspect_waits = false;
         // There may be no room for the suspect, yet room for other messages.
         let more_later = deliveries.is_empty() && !limits.is_off();
         Ok(Claimed { deliveries, more_later, ..Claimed::default() })
+    }
+
+    async fn suspect_within(
+        &mut self,
+        topic: TopicId,
+        limits: Limits,
+        fence: Fence,
+    ) -> Result<Vec<Delivery>> {
+        let tracer = self.tracer(topic);
+        let session = self.session().await?;
+        let claim = async |conn: &mut Link| {
+            let deliveries = if limits.is_off() {
+                let rows = claim::lock_suspect(conn, topic, fence.claim_no).await?;
+                make_own(conn, fence, rows).await?
+            } else {
+                suspect_within(conn, fence, topic, limits).await?
+            };
+            tracer.trace(conn, deliveries).await
+        };
+        session.transaction("claim a suspect", claim).await
     }
 
     /// Takes over what life has learned of the topic. Returns whether anything may be claimed.

@@ -130,10 +130,15 @@ impl Cursor {
         if self.window_since.is_some_and(|since| since.elapsed() >= WINDOW_FOR) {
             (self.window, self.window_since) = (None, None);
         }
-        let waits = self.suspect_since.map_or(Duration::ZERO, |since| since.elapsed());
-        let keeps = (waits.as_millis() / KEPT_FOR.as_millis()).is_multiple_of(2);
+        let keeps = self.keeps_place();
         let full = self.full.take_if(|full| full.since.elapsed() < FULL_FOR);
         Begin { from: self.window.unwrap_or(START), full, keeps }
+    }
+
+    /// Whether a place is kept now for a suspect that waits.
+    pub(super) fn keeps_place(&self) -> bool {
+        let waits = self.suspect_since.map_or(Duration::ZERO, |since| since.elapsed());
+        (waits.as_millis() / KEPT_FOR.as_millis()).is_multiple_of(2)
     }
 
     fn end(&mut self, looked: &Looked) {

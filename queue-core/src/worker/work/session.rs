@@ -107,12 +107,15 @@ impl Work {
         let claims = session
             .call("compare claims", async |conn| claim::of_worker(conn, id, from).await)
             .await?;
+        self.left.clear();
         for claim in claims.iter().filter(|claim| !self.held.has(claim.fence.claim_no)) {
             let taken = session
                 .transaction("release a claim", async |conn| {
                     take_back(conn, claim, Why::NotNeeded).await
                 })
                 .await?;
+            let left = u32::try_from(taken.left).unwrap_or(u32::MAX);
+            *self.left.entry(claim.topic).or_default() += left;
             tracing::info!(
                 worker.id = %id, rows = taken.freed, "Released a claim whose reply was lost."
             );

@@ -2,7 +2,8 @@
 
 use rowmq_core::model::Priority;
 use rowmq_core::store::rescue::Charge;
-use rowmq_core::store::{claim, floor, limit, rescue};
+use rowmq_core::store::share::Share;
+use rowmq_core::store::{claim, floor, limit, rescue, share};
 
 use crate::recorder::Recorder;
 use crate::sample::{
@@ -47,6 +48,7 @@ async fn recorded_claims(conn: &mut Recorder) {
     drop(claim::forget(conn, WORKER, &[CLAIM_NO, CLAIM_NO]).await);
     drop(claim::frontier(conn, TOPIC, PRIORITY).await);
     drop(claim::of_worker(conn, WORKER, CLAIM_NO).await);
+    drop(claim::of_topic(conn, TOPIC).await);
 }
 
 async fn limits(conn: &mut Recorder) {
@@ -56,6 +58,12 @@ async fn limits(conn: &mut Recorder) {
     drop(limit::spend(conn, TOPIC, TIME).await);
     drop(limit::shorten(conn, TOPIC, TIME).await);
     drop(limit::slots(conn, TOPIC).await);
+    let share = Share { n: LIMIT, of: LIMIT };
+    drop(share::lock(conn, TOPIC, WORKER).await);
+    drop(share::all(conn, TOPIC).await);
+    drop(share::lock_unused(conn, TOPIC).await);
+    drop(share::set(conn, TOPIC, WORKER, share).await);
+    drop(share::remove(conn, TOPIC, WORKER).await);
     for rows in row_sets() {
         drop(limit::free(conn, TOPIC, &rows).await);
         drop(limit::take(conn, FENCE, TOPIC, PRIORITY, &rows).await);
