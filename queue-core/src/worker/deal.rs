@@ -26,7 +26,7 @@ impl Holder {
     }
 }
 
-/// Changes the shares so that `me` may run `want` more messages, as far as the limit allows:
+/// Changes the shares so that `me` may run up to `goal` messages, as far as the limit allows:
 ///
 /// 1. Shares beyond the limit, which has been lowered, are cut.
 /// 2. It gets what is in no share, and the shares of workers that run nothing.
@@ -36,19 +36,23 @@ impl Holder {
 ///
 /// What a worker with less than an equal part does not use stays with it: between a settle and the
 /// next claim busy workers would otherwise take each other's places.
-pub(super) fn deal(holders: &mut [Holder], me: WorkerId, want: u32, limit: u32) {
+pub(super) fn deal(holders: &mut [Holder], me: WorkerId, goal: u32, limit: u32) {
     cut(holders, limit);
     let Some(at) = holders.iter().position(|holder| holder.worker == me) else { return };
-    let goal = holders[at].running.saturating_add(want).min(limit);
+    let goal = goal.min(limit);
     let rest = |of: fn(&Holder) -> u32, holders: &[Holder]| {
         holders.iter().map(of).fold(limit, u32::saturating_sub)
     };
     let missing = |holders: &[Holder], goal: u32| goal.saturating_sub(holders[at].share);
-    // What it runs beyond its share counts already, but every share must be within the limit.
-    let beyond = holders[at].used() - holders[at].share;
-    let free = rest(Holder::used, holders).saturating_add(beyond);
-    let free = free.min(rest(|holder| holder.share, holders));
-    holders[at].share += missing(holders, goal).min(free);
+    let used: u64 = holders.iter().map(|holder| u64::from(holder.used())).sum();
+    // Where more runs than the limit, nothing is free until enough of it has ended.
+    if used <= u64::from(limit) {
+        // What it runs beyond its share counts already, but every share must be within the limit.
+        let beyond = holders[at].used() - holders[at].share;
+        let free = rest(Holder::used, holders).saturating_add(beyond);
+        let free = free.min(rest(|holder| holder.share, holders));
+        holders[at].share += missing(holders, goal).min(free);
+    }
     let others =
         |holders: &[Holder]| (0..holders.len()).filter(|other| *other != at).collect::<Vec<_>>();
     for other in others(holders) {
@@ -107,9 +111,10 @@ mod tests {
         of.iter().enumerate().map(holder).collect()
     }
 
+    /// The shares, once the first worker has asked for `want` more than it runs.
     fn dealt(of: &[(u32, u32)], want: u32, limit: u32) -> Vec<u32> {
         let mut holders = holders(of);
-        deal(&mut holders, WorkerId(0), want, limit);
+        deal(&mut holders, WorkerId(0), of[0].1 + want, limit);
         holders.iter().map(|holder| holder.share).collect()
     }
 
@@ -154,7 +159,7 @@ mod tests {
                     let mut after = holders(&of);
                     deal(&mut after, WorkerId(0), want, limit);
                     let most = used(&holders(&of)).max(limit);
-                    assert!(used(&after) <= most, "{of:?}, {want} more within {limit}: {after:?}");
+                    assert!(used(&after) <= most, "{of:?}, {want} within {limit}: {after:?}");
                     let shares: u32 = after.iter().map(|holder| holder.share).sum();
                     assert!(shares <= limit, "{of:?} within {limit}: {after:?}");
                 }

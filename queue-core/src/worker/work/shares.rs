@@ -175,10 +175,11 @@ async fn deal_shares(
         holders.insert(*id, Holder { worker: *id, share, running });
     }
     if let Some(mine) = holders.get_mut(&worker) {
-        // Its handlers may still run what was taken back from it.
-        mine.running = mine.running.max(bound.running);
         mine.share = if is_first { mine.share.min(mine.running) } else { mine.share };
     }
+    // Its handlers may still run what was taken back from it, and its share must cover that, too.
+    let mine = running.get(&worker).copied().unwrap_or(0);
+    let goal = mine.max(bound.running).saturating_add(want);
     // A claim within another share may be under way: it keeps its share as it is.
     let is_fixed = |id: &WorkerId| shares.contains_key(id) && !locked.contains(id);
     let (fixed, holders): (Vec<_>, Vec<_>) =
@@ -186,7 +187,7 @@ async fn deal_shares(
     let kept = keeps && limit::suspect(conn, topic).await?.is_some();
     let limit = fixed.iter().map(Holder::used).fold(bound.limit, u32::saturating_sub);
     let mut dealt = holders;
-    deal(&mut dealt, worker, want, limit.saturating_sub(kept.into()));
+    deal(&mut dealt, worker, goal, limit.saturating_sub(kept.into()));
     store(conn, topic, bound.limit, &shares, &dealt, worker).await
 }
 
