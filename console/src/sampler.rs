@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_wants_another_look_waits_for_as_long_as_one_takes() {
+    async fn a_request_for_another_look_waits_for_as_long_as_one_takes() {
         let (health, wanted) = (Health::new(), Notify::new());
         wanted.notify_one();
         let began = tokio::time::Instant::now();

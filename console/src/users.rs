@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_line_lets_its_user_in_by_the_password_and_nobody_else() {
+    async fn a_line_lets_in_its_user_alone_by_the_password() {
         let line = line("ada", Role::Operator, "analytical engine").expect("a line");
         let users = read(&format!("# people\n\n{line}\n")).expect("read");
         let verify =
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_lets_nobody_in_is_refused_with_its_place() {
+    fn a_line_that_lets_no_user_in_is_refused_with_its_place() {
         for (text, reason) in [
             ("ada\n", "users:1: a line is NAME:ROLE:HASH"),
             ("\nada:root:x", "users:2: 'root' is no role; a role is viewer"),

@@ -64,6 +64,7 @@ impl Registration {
 pub(crate) struct Typed<H>(pub(crate) H);
 
 impl<H: Handler> Run for Typed<H> {
+    #[tracing::instrument(level = "trace", skip_all)]
     fn run(self: Arc<Self>, contexts: Vec<Context>) -> BoxFuture<'static, Vec<RunOutcome>> {
         async move {
             let mut outcomes = Vec::with_capacity(contexts.len());
@@ -82,6 +83,7 @@ impl<H: Handler> Run for Typed<H> {
 pub(crate) struct Raw<H>(pub(crate) H);
 
 impl<H: RawHandler> Run for Raw<H> {
+    #[tracing::instrument(level = "trace", skip_all)]
     fn run(self: Arc<Self>, contexts: Vec<Context>) -> BoxFuture<'static, Vec<RunOutcome>> {
         async move {
             let mut outcomes = Vec::with_capacity(contexts.len());
@@ -97,6 +99,7 @@ impl<H: RawHandler> Run for Raw<H> {
 pub(crate) struct Batched<H>(pub(crate) H);
 
 impl<H: BatchHandler> Run for Batched<H> {
+    #[tracing::instrument(level = "trace", skip_all)]
     fn run(self: Arc<Self>, contexts: Vec<Context>) -> BoxFuture<'static, Vec<RunOutcome>> {
         async move {
             let mut outcomes: Vec<Option<RunOutcome>> = Vec::with_capacity(contexts.len());
@@ -127,6 +130,7 @@ impl<H: BatchHandler> Run for Batched<H> {
 pub(crate) struct RawBatched<H>(pub(crate) H);
 
 impl<H: RawBatchHandler> Run for RawBatched<H> {
+    #[tracing::instrument(level = "trace", skip_all)]
     fn run(self: Arc<Self>, contexts: Vec<Context>) -> BoxFuture<'static, Vec<RunOutcome>> {
         async move {
             let verdicts = self.0.handle(&contexts).await.into_iter();
@@ -139,6 +143,7 @@ impl<H: RawBatchHandler> Run for RawBatched<H> {
 }
 
 impl<P: Perform + 'static> TxRun for P {
+    #[tracing::instrument(level = "trace", skip_all)]
     fn run(
         self: Arc<Self>,
         contexts: Vec<Context>,

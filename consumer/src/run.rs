@@ -72,6 +72,7 @@ pub(crate) struct RunReport {
 impl Runner {
     /// Runs the handler on a batch (a single message if its group is ordered), and hands each
     /// delivery to the settler. `stop` interrupts from outside.
+    #[tracing::instrument(level = "trace", skip_all)]
     pub(crate) async fn run(
         &self,
         topic: &Topic,
@@ -221,6 +222,7 @@ impl Execution {
 
 /// Runs the handler in a task of its own, so that a panic is caught. `token` is the one in the
 /// contexts; `stop` interrupts from outside.
+#[tracing::instrument(level = "trace", skip_all)]
 async fn execute(
     execution: Execution,
     limit: Option<Duration>,

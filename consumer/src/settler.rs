@@ -101,6 +101,7 @@ impl Settler {
     }
 }
 
+#[tracing::instrument(level = "trace", skip_all)]
 async fn settle_all(
     worker: &Worker,
     listener: Option<&SettledListener>,

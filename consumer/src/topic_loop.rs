@@ -93,6 +93,7 @@ struct State {
 
 impl TopicLoop {
     /// Runs until the drain is over and everything is handed to the settler, or the worker is dead.
+    #[tracing::instrument(level = "trace", skip_all)]
     pub(crate) async fn run(mut self) {
         let mut life = self.runner.services.worker.life();
         let mut state = State {
@@ -178,6 +179,7 @@ impl TopicLoop {
     }
 
     /// Returns how many messages to claim now; 0 while there are enough.
+    #[tracing::instrument(level = "trace", skip_all)]
     fn room(&self, state: &State) -> usize {
         if state.parked {
             return 0;
@@ -229,6 +231,7 @@ impl TopicLoop {
         topic.settings.max_run_time.is_some() || !topic.settings.limits.is_off()
     }
 
+    #[tracing::instrument(level = "trace", skip_all)]
     fn ask(&self, room: usize, state: &mut State) -> BoxFuture<'static, Result<Asked>> {
         let services = self.runner.services.clone();
         let topic = self.topic.borrow().clone();
@@ -253,6 +256,7 @@ impl TopicLoop {
     }
 
     /// Takes the claimed messages into the queue of this loop.
+    #[tracing::instrument(level = "trace", skip_all)]
     fn take(&self, asked: Result<Asked>, state: &mut State) {
         let now = Instant::now();
         match asked {
@@ -315,6 +319,7 @@ impl TopicLoop {
     }
 
     /// Starts as many runs as there are free handlers, in the order of the claims.
+    #[tracing::instrument(level = "trace", skip_all)]
     fn start_runs(&self, state: &mut State) {
         self.give_up_lost(state);
         if !self.is_unparked(state) {

@@ -122,6 +122,7 @@ fn bytes(message: &NewMessage) -> usize {
 }
 
 /// Sends incoming messages until all senders are gone and every message has its outcome.
+#[tracing::instrument(level = "trace", skip_all)]
 pub(crate) async fn run(
     mut incoming: mpsc::UnboundedReceiver<Order>,
     outlet: Outlet,

@@ -122,6 +122,7 @@ impl Lanes {
     }
 
     /// Waits for a free lane; `None` when the lanes are closed. May be dropped while it waits.
+    #[tracing::instrument(level = "trace", skip_all)]
     pub(crate) async fn seat(&self) -> Option<LaneGuard> {
         let permit = Arc::clone(&self.free).acquire_owned().await.ok()?;
         let lane = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop()?;

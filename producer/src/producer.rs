@@ -77,6 +77,7 @@ impl Producer {
     /// [`SendError::Refused`] at once, when another try would end the same way: an unknown or
     /// paused topic, a body beyond the topic's limit, a missing grant. The others after the
     /// [`ResendPolicy`](crate::ResendPolicy)'s time.
+    #[tracing::instrument(level = "trace", skip_all)]
     pub async fn send(&self, topic: &TopicName, message: NewMessage) -> Result<Sent, SendError> {
         let span = span(topic, &message);
         let sent = async { self.accept(topic, Sequence::Free, message).await?.await };
@@ -91,6 +92,7 @@ impl Producer {
     ///
     /// # Errors
     /// As [`Producer::send`].
+    #[tracing::instrument(level = "trace", skip_all)]
     pub async fn send_all(
         &self,
         topic: &TopicName,

@@ -31,6 +31,7 @@ const OPERATION: &str = "enqueue";
 /// [`Error::TopicFull`] (even where producers wait: an open transaction must not wait),
 /// [`Error::BodyTooLarge`] and the like, found before anything is sent; a database failure. The
 /// caller's transaction is left as it is.
+#[tracing::instrument(level = "trace", skip_all)]
 pub async fn enqueue(
     conn: &mut impl Connection,
     topic: &TopicName,
@@ -45,6 +46,7 @@ pub async fn enqueue(
 ///
 /// # Errors
 /// As [`enqueue`]; nothing is sent if any message is refused.
+#[tracing::instrument(level = "trace", skip_all)]
 pub async fn enqueue_all(
     conn: &mut impl Connection,
     topic: &TopicName,
@@ -60,6 +62,7 @@ pub async fn enqueue_all(
 ///
 /// # Errors
 /// As [`enqueue_all`].
+#[tracing::instrument(level = "trace", skip_all)]
 pub async fn enqueue_to(
     conn: &mut impl Connection,
     topic: &Topic,
@@ -144,6 +147,7 @@ impl Part<'_> {
 ///
 /// # Errors
 /// As [`enqueue_all`]; nothing has been inserted.
+#[tracing::instrument(level = "trace", skip_all)]
 pub async fn statements<'m>(
     conn: &mut impl Connection,
     topic: &Topic,
@@ -154,6 +158,7 @@ pub async fn statements<'m>(
     Ok(chunks(messages, limit).collect())
 }
 
+#[tracing::instrument(level = "trace", skip_all)]
 fn check(topic: &Topic, messages: &[NewMessage]) -> Result<()> {
     if let Some(by) = topic.closed_by() {
         return Err(Error::TopicPaused { topic: topic.name.clone(), by });

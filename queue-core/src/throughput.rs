@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_changed_is_told_once() {
+    fn what_has_changed_is_reported_once() {
         let (counter, topic) = (Counter::default(), TopicId(7));
         assert_eq!(counter.unwritten(9), []);
         counter.settled(topic, &Settlement::Ack);
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn of_more_topics_than_are_told_at_once_each_has_its_turn() {
+    fn of_more_topics_than_are_reported_at_once_each_has_its_turn() {
         let counter = Counter::default();
         let mut topics = Vec::new();
         for _ in 0..6 {

@@ -233,6 +233,7 @@ impl Worker {
     ///
     /// # Errors
     /// As [`Worker::claim`]; as [`Worker::read`].
+    #[tracing::instrument(level = "trace", skip_all)]
     pub async fn claim_of(
         &self,
         topic: &Topic,
@@ -283,6 +284,7 @@ impl Worker {
     ///
     /// # Errors
     /// [`Error::WorkerDead`] when the claims have been taken back.
+    #[tracing::instrument(level = "trace", skip_all)]
     pub async fn settle(&self, batch: Vec<Settled>) -> Result<Vec<SettleOutcome>> {
         self.ask(|reply| Command::Settle { batch, in_doubt: false, reply }).await?
     }

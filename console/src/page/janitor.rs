@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_is_told_in_words() {
+    fn a_report_is_in_words() {
         let counts = json!({"declared_dead": [{"worker": 7}], "list_proved": true, "rescued": 3});
         assert_eq!(report(&counts), "declared dead 1, list proved true, rescued 3");
         assert_eq!(report(&json!("not so")), "\"not so\"");

@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_that_makes_no_sense_is_told_with_what_would() {
+    fn a_wrong_field_is_reported_with_what_would_be_right() {
         let topic = || Wanted { topic: "mail".to_owned(), ..Wanted::default() };
         assert!(topic().understood().is_ok());
         for wrong in [

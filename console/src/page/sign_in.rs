@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn after_signing_in_nobody_is_led_elsewhere() {
+    fn signing_in_leads_to_no_other_site() {
         assert_eq!(local("/dead/mail?error=a"), "/dead/mail?error=a");
         for elsewhere in
             ["", "//evil.example", "https://evil.example", "/\\evil.example", "/\t/evil"]

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_consumers_get_done_is_told_by_the_second_and_how_long_it_waited_by_the_message() {
+    fn throughput_is_counted_by_the_second_and_waiting_by_the_message() {
         let mut histories = Histories::default();
         let name = TopicName::new("mail").expect("a name");
         let at = |second, done, picked_up, waited| {
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_was_put_back_begins_anew() {
+    fn a_clock_that_was_set_back_starts_the_history_again() {
         let mut histories = Histories::default();
         let name = TopicName::new("mail").expect("a name");
         histories.take(&name, point(100, 1, None));

@@ -43,6 +43,7 @@ pub(super) struct TryProgress {
 /// too large for one, its topic is searchable or it leaves a trace: then a transaction does, whose
 /// last INSERT of messages advances the lane. A large batch of a stream bypasses the inbox if the
 /// log is free.
+#[tracing::instrument(level = "trace", skip_all)]
 pub(super) async fn store_batch(
     conn: &mut Link,
     topic: &Topic,

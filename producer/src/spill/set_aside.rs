@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_put_aside_is_remembered_as_long_as_somebody_may_ask() {
+    fn what_was_put_aside_is_remembered_as_long_as_a_client_may_ask() {
         let set_aside = SetAside::default();
         let why = || SendError::Closed;
         set_aside.add(0..5, why());

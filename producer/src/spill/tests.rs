@@ -250,7 +250,7 @@ fn damage_in_the_middle_is_an_error_once_and_everything_is_kept() {
 }
 
 #[test]
-fn what_another_version_wrote_or_nobody_is_refused_and_left_alone() {
+fn what_another_version_wrote_or_no_journal_is_refused_and_left_alone() {
     let folder = tempfile::tempdir().expect("a folder");
     let dir = folder.path();
     let name = dir.join("00000000000000000000.spill");

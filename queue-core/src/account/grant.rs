@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_optional_is_told_from_comments() {
+    fn what_is_optional_is_read_from_comments() {
         let grant = Grant::of_line("-- optional: GRANT PROCESS ON *.* TO 'a'@'%';");
         let grant = grant.expect("a grant");
         assert!(grant.is_optional && grant.object == Object::Server);

@@ -91,7 +91,7 @@ fn a_header_may_be_written_in_every_way_that_http_allows() {
 }
 
 #[test]
-fn what_cannot_be_decoded_is_told_in_a_sentence() {
+fn what_cannot_be_decoded_is_reported_in_a_sentence() {
     let tried = |codecs: &Codecs, value: &str, body: &[u8]| {
         codecs.decode(&header(value), body).expect_err(value).to_string()
     };

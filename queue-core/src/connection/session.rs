@@ -78,6 +78,7 @@ impl Session {
     /// # Errors
     /// As [`transaction()`] and [`Session::call`]. A deadline that strikes during the commit is an
     /// [`Error::UnknownOutcome`].
+    #[tracing::instrument(level = "trace", skip_all)]
     pub async fn transaction<T>(
         &mut self,
         operation: &'static str,

@@ -1,4 +1,5 @@
 use std::borrow::Cow;
+use std::panic::Location;
 
 use diesel::QueryResult;
 use diesel::mysql::Mysql;
@@ -32,8 +33,13 @@ enum Value<'q> {
 }
 
 impl<'q> Statement<'q> {
+    /// Logs, at level trace, the text and the file that makes the statement, but no values: they
+    /// may be secrets of users.
+    #[track_caller]
     pub(crate) fn new(sql: impl Into<Cow<'static, str>>) -> Self {
-        Self { sql: sql.into(), values: Vec::new(), once: false }
+        let sql = sql.into();
+        tracing::trace!(file = Location::caller().file(), %sql, "Making a statement.");
+        Self { sql, values: Vec::new(), once: false }
     }
 
     pub(crate) fn sql(mut self, text: &str) -> Self {

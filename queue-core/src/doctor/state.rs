@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn semi_synchronous_replication_that_gave_up_is_told_from_one_that_is_off() {
+    fn semi_synchronous_replication_that_gave_up_is_not_taken_for_one_that_is_off() {
         let state = |enabled, waits| {
             let variables = [("rpl_semi_sync_source_enabled", enabled)].into_iter().collect();
             let status = [("Rpl_semi_sync_source_status", waits)].into_iter().collect();

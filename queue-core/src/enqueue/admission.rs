@@ -108,6 +108,7 @@ fn runs<'m>(
 
 /// Enters the ids and takes the keys of the messages. Returns the outcomes of those that must not
 /// be stored.
+#[tracing::instrument(level = "trace", skip_all)]
 async fn admit(
     conn: &mut impl Connection,
     topic: &Topic,

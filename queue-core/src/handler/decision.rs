@@ -26,6 +26,7 @@ const ENDED_TRANSACTION: &str = "the handler ended its transaction: by COMMIT or
 
 /// Decides how a delivery is settled after its run; no other function decides this.
 #[must_use]
+#[tracing::instrument(level = "trace", skip_all)]
 pub fn settlement_for(
     outcome: RunOutcome,
     delivery: &Delivery,

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_that_is_reached_is_the_one_that_is_told() {
+    fn the_limit_that_is_reached_is_the_one_that_is_reported() {
         let both = settings(100, 1000);
         let closed = |depth, bytes| {
             let backlog = Backlog::measured(depth, Some(bytes), false, &both);

@@ -121,6 +121,7 @@ fn span(limit: u32) -> u64 {
 /// One range only. MariaDB ends a range not at its last key but at the first existing row beyond
 /// it, so each range of an empty priority reads every dead entry of the next one: with the ten
 /// ranges that this once had, a drain took 97 µs of the server a message instead of 41.
+#[tracing::instrument(level = "trace", skip_all)]
 pub async fn lock_ready(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -191,6 +192,7 @@ pub async fn lock_suspect(
 }
 
 /// PRIMARY, forced: marks rows that this transaction has locked as the worker's own.
+#[tracing::instrument(level = "trace", skip_all)]
 pub async fn own(
     conn: &mut impl Connection,
     fence: Fence,
@@ -217,6 +219,7 @@ pub async fn own(
 }
 
 /// PRIMARY (`worker_id`, `claim_no`): records a claim, in the transaction that makes it.
+#[tracing::instrument(level = "trace", skip_all)]
 pub async fn record(
     conn: &mut impl Connection,
     fence: Fence,
@@ -243,6 +246,7 @@ pub async fn record(
 
 /// PRIMARY (`worker_id`, `claim_no`), forced: forgets claims that have no rows left. Their numbers
 /// are joined from a list, however few: a killed DELETE of one table may say that it found nothing.
+#[tracing::instrument(level = "trace", skip_all)]
 pub async fn forget(
     conn: &mut impl Connection,
     worker: WorkerId,

@@ -15,6 +15,7 @@ const ROW_OVERHEAD: usize = 128;
 ///
 /// # Errors
 /// Headers that cannot be stored.
+#[tracing::instrument(level = "trace", skip_all)]
 pub async fn insert(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -30,6 +31,7 @@ pub async fn insert(
 ///
 /// # Errors
 /// As [`insert`]; a database failure if the lane is at another number.
+#[tracing::instrument(level = "trace", skip_all)]
 pub async fn insert_in_lane(
     conn: &mut impl Connection,
     topic: TopicId,

@@ -27,6 +27,7 @@ pub enum Placed {
 }
 
 /// PRIMARY: enters messages that were just enqueued. If several have one id, the last counts.
+#[tracing::instrument(level = "trace", skip_all)]
 pub async fn insert(
     conn: &mut impl Connection,
     topic: TopicId,

@@ -10,7 +10,7 @@ use diesel::prelude::*;
 
 use self::dead_letters::dead_letter_topic_id;
 use self::row::{SettingsRow, TopicRow, topics};
-use super::{select, select_surely, write, write_surely};
+use super::{limit, select, select_surely, write, write_surely};
 use crate::connection::Connection;
 use crate::model::{
     Access, Error, Fault, Result, Sampling, Topic, TopicId, TopicKind, TopicName, TopicSettings,
@@ -36,6 +36,7 @@ pub async fn by_id(conn: &mut impl Connection, id: TopicId) -> Result<Option<Top
 ///
 /// # Errors
 /// [`Error::UnknownTopic`].
+#[tracing::instrument(level = "trace", skip_all)]
 pub async fn existing(conn: &mut impl Connection, name: &TopicName) -> Result<Topic> {
     let found = find(conn, name).await?;
     found.ok_or_else(|| Error::UnknownTopic { topic: name.clone() })
@@ -134,8 +135,8 @@ pub async fn create_kind(
     }
 }
 
-/// UNIQUE (name): replaces the topic's settings; for a stream, in two statements if its trace
-/// changes, because its groups share the trace.
+/// UNIQUE (name): replaces the topic's settings; in more statements if its limits change, or the
+/// trace of a stream, which its groups share.
 ///
 /// # Errors
 /// [`Error::UnknownTopic`]; else as [`create`].
@@ -155,6 +156,9 @@ pub async fn set(
     let statement = diesel::update(queue_topic::table.filter(queue_topic::name.eq(name)))
         .set((&row, queue_topic::updated_at.eq(now())));
     one_topic(name, write_surely(conn, "set the topic", statement).await?)?;
+    if settings.limits != topic.settings.limits {
+        limit::forget_shares(conn, topic.id).await?;
+    }
     if topic.is_stream() && settings.trace != topic.settings.trace {
         trace_groups(conn, topic.id, settings.trace).await?;
     }

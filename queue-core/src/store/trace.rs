@@ -26,6 +26,7 @@ const SHOWN: u32 = 1000;
 
 /// PRIMARY: records the enqueue of those messages that the sampling selects, in the transaction
 /// that enqueues them. It changes `LAST_INSERT_ID()`, so it comes last.
+#[tracing::instrument(level = "trace", skip_all)]
 pub async fn enqueued(
     conn: &mut impl Connection,
     topic: TopicId,

@@ -57,6 +57,7 @@ pub enum Location {
 /// could not be taken. A key whose time is over is free. If another open transaction has taken a
 /// key, this waits for that transaction to end. Like [`dedupe::enter`](super::dedupe::enter), it
 /// also updates rows that are already there.
+#[tracing::instrument(level = "trace", skip_all)]
 pub async fn take(
     conn: &mut impl Connection,
     topic: TopicId,

@@ -182,6 +182,7 @@ impl Cursor {
     }
 
     /// How the next claim begins.
+    #[tracing::instrument(level = "trace", skip_all)]
     pub(super) fn look(&self, now: Instant) -> Look {
         if self.may_walk(now) {
             return Look::Walk;

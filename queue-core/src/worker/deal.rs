@@ -155,11 +155,11 @@ mod tests {
             let digit = |n: u32| state / 4_u32.pow(n) % 4;
             let of = [(digit(0), digit(1)), (digit(2), digit(3)), (digit(4), digit(5))];
             for limit in 0..8 {
-                for want in [0, 1, 5] {
+                for goal in 0..9 {
                     let mut after = holders(&of);
-                    deal(&mut after, WorkerId(0), want, limit);
+                    deal(&mut after, WorkerId(0), goal, limit);
                     let most = used(&holders(&of)).max(limit);
-                    assert!(used(&after) <= most, "{of:?}, {want} within {limit}: {after:?}");
+                    assert!(used(&after) <= most, "{of:?}, {goal} within {limit}: {after:?}");
                     let shares: u32 = after.iter().map(|holder| holder.share).sum();
                     assert!(shares <= limit, "{of:?} within {limit}: {after:?}");
                 }

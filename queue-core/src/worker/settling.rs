@@ -133,6 +133,7 @@ impl Batch {
     }
 
     /// Settles the batch in the caller's transaction and forgets the claims it empties.
+    #[tracing::instrument(level = "trace", skip_all)]
     pub(super) async fn run(
         &self,
         conn: &mut impl Connection,

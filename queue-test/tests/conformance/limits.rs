@@ -4,14 +4,16 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use diesel_async::SimpleAsyncConnection;
+use rowmq_core::cancellation::{Attempt, Cancellation, Claims, Was};
 use rowmq_core::model::{Limits, Priority, Settlement, TopicSettings};
 use rowmq_core::store::topic::set;
 use rowmq_core::worker::{Settled, Worker};
 use rowmq_core::{Delivery, Error, NewMessage, Topic, TopicName, enqueue_to};
+use rowmq_test::proxy::FaultProxy;
 use rowmq_test::until;
 
 use crate::rescue::crash_and_rescue;
-use crate::scene::{Scene, all, bodies, settle};
+use crate::scene::{Scene, all, bodies, claim_n, settle, worker_at};
 use crate::streams::Stream;
 
 fn limits(running: u32, per_key: u32) -> Limits {
@@ -186,6 +188,58 @@ async fn a_suspect_finds_a_place_in_a_limit_that_others_use_up() {
     })
     .await;
     assert_eq!(suspect.len(), 1);
+}
+
+/// The worker loses its share to keep a place for the suspect. Its loop claims the suspect 0.2 s
+/// later, which is too early for another request by an ordinary claim.
+#[tokio::test]
+async fn a_suspect_gets_the_place_that_was_kept_for_it() {
+    let mut scene = scene(limits(1, 0)).await;
+    let topic = scene.topic.clone();
+    scene.enqueue(200).await;
+    let proxy = FaultProxy::start(scene.db.url()).await;
+    proxy.delay(Duration::from_millis(3));
+    let worker = worker_at(&proxy.url(scene.db.url())).await;
+    scene.sql("UPDATE queue_message SET priority = 105 WHERE worker_id = 0 LIMIT 1").await;
+    until("a place is kept", async || {
+        let claimed = worker.claim(topic.id, 1).await.unwrap();
+        ack(&worker, &claimed.deliveries).await;
+        claimed.suspect_waits && claimed.deliveries.is_empty()
+    })
+    .await;
+    let suspect = worker.claim_suspect(topic.id).await.unwrap().deliveries;
+    assert_eq!(suspect.len(), 1);
+}
+
+#[tokio::test]
+async fn a_claim_whose_only_message_was_cancelled_takes_up_no_room() {
+    let mut scene = scene(limits(1, 0)).await;
+    let topic = scene.topic.clone();
+    scene.enqueue(3).await;
+    let (a, b) = (scene.worker().await, scene.worker().await);
+    let held = claim(&a, &topic, 1).await;
+    assert!(claim(&b, &topic, 1).await.is_empty());
+    let mut cancellation = Cancellation::new(&topic, held[0].msg_id);
+    let attempt = cancellation.attempt(&mut scene.db.session().await, Claims::TakeAway).await;
+    assert_eq!(attempt.unwrap(), Attempt::Cancelled(Was::Fenced));
+    // The handler of the other worker still runs, so that worker has not forgotten its claim.
+    assert_eq!(claim_up_to(&b, &topic, 1).await, 1);
+}
+
+/// The worker has no room while the limit is lifted, so it claims nothing then.
+#[tokio::test]
+async fn a_share_does_not_outlive_a_change_of_limits_that_its_worker_has_missed() {
+    let mut scene = scene(limits(10, 0)).await;
+    let topic = scene.topic.clone();
+    scene.enqueue(60).await;
+    let (a, b) = (scene.worker().await, scene.worker().await);
+    let of_a = claim(&a, &topic, 5).await;
+    assert_eq!(of_a.len(), 5);
+    ack(&a, &of_a).await;
+    change(&mut scene, limits(0, 0), &[&a, &b]).await;
+    claim_n(&b, topic.id, 40).await;
+    change(&mut scene, limits(10, 0), &[&a, &b]).await;
+    assert!(claim(&a, &topic, 5).await.is_empty(), "forty run");
 }
 
 #[tokio::test]

@@ -243,9 +243,8 @@ async fn sweep(scene: &mut Scene, recorder: &Recorder, worker: WorkerId) {
     share::lock(&mut conn, topic, worker).await.unwrap();
     share::all(&mut conn, topic).await.unwrap();
     share::lock_unused(&mut conn, topic).await.unwrap();
-    for claim in claim::of_topic(&mut conn, topic).await.unwrap() {
-        rescue::rows_left(&mut conn, &claim).await.unwrap();
-    }
+    let claims = claim::of_topic(&mut conn, topic).await.unwrap();
+    share::running(&mut conn, &claims).await.unwrap();
     let start = Fence { worker: WorkerId(0), claim_no: ClaimNo(0) };
     rescue::zombie_claims(&mut conn, start, 100).await.unwrap();
     rescue::timed_claims(&mut conn, start, 100).await.unwrap();

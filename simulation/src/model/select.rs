@@ -136,6 +136,9 @@ impl Engine {
         rows: &mut [Joined],
         context: &Context<'_>,
     ) -> Result<Expr, Halt> {
+        if matches!(expr, Expr::Call(name, _) if name == "COUNT") {
+            return Ok(Expr::Number(rows.len() as i128));
+        }
         let mut fold = |expr: &Expr| self.folded(expr, rows, context);
         match expr {
             Expr::Call(name, arguments) if is_aggregate(expr) && AGGREGATES.contains(&&**name) => {
@@ -187,7 +190,7 @@ impl Engine {
     }
 }
 
-const AGGREGATES: [&str; 3] = ["SUM", "MIN", "AVG"];
+const AGGREGATES: [&str; 4] = ["SUM", "MIN", "AVG", "COUNT"];
 
 /// Returns whether the expression contains an aggregate.
 fn is_aggregate(expr: &Expr) -> bool {

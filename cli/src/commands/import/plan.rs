@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn another_content_is_told() {
+    fn another_content_is_reported() {
         let content = |lines: &[u8]| plan(lines, Some("a")).expect("messages").content;
         let one = content(b"{\"body\":\"1\"}\n");
         assert_eq!(one, content(b"{\"body\":\"1\"}\n"));

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_body_is_shown_as_what_it_is_unless_somebody_wants_it_otherwise() {
+    fn a_body_is_shown_as_what_it_is_unless_the_user_asks_otherwise() {
         assert_eq!(shaped(b"{\"a\":1}", Shape::Best), (Shape::Json, "{\n  \"a\": 1\n}".to_owned()));
         assert_eq!(shaped(b"plain", Shape::Json), (Shape::Text, "plain".to_owned()));
         assert_eq!(shaped(b"\xff", Shape::Best).0, Shape::Hex);

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_of_both_servers_are_told_apart() {
+    fn texts_of_both_servers_are_distinguished() {
         let cases = [
             ("Deadlock found when trying to get lock; try restarting transaction", Fault::Deadlock),
             ("Lock wait timeout exceeded; try restarting transaction", Fault::LockWait),

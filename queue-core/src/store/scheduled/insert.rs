@@ -8,6 +8,7 @@ use crate::store::execute;
 ///
 /// # Errors
 /// Headers that cannot be stored.
+#[tracing::instrument(level = "trace", skip_all)]
 pub async fn insert(
     conn: &mut impl Connection,
     topic: TopicId,

@@ -44,7 +44,7 @@ fn a_worker_that_learns_late_that_it_has_lost_the_name_disturbs_no_other() {
 }
 
 #[test]
-fn rows_that_somebody_else_has_changed_are_begun_anew() {
+fn rows_that_another_session_has_changed_start_again() {
     for changed in [row(WorkerId(0), 4), row(WorkerId(7), 4), row(ONE, 11)] {
         let mut state = ahead();
         state.lose_rows(ONE);

@@ -79,6 +79,7 @@ impl PlainClaim {
 }
 
 impl Work {
+    #[tracing::instrument(level = "trace", skip_all)]
     pub(super) async fn claim(&mut self, topic: TopicId, limit: u32) -> Result<Claimed> {
         let claim = match self.plan(topic, limit).await? {
             Plan::Nothing(claimed) => return Ok(claimed),
@@ -113,6 +114,10 @@ impl Work {
             let suspect_waits = self.cursor(topic).suspect_waits;
             return Ok(Plan::Nothing(Claimed { suspect_waits, ..Claimed::default() }));
         };
+        if limits.only_running().is_some() {
+            // A session that reopens may find claims that it cannot give back: they count.
+            self.session().await?;
+        }
         Ok(Plan::Claim(PlainClaim {
             topic,
             place,
@@ -201,12 +206,14 @@ impl Work {
         Tracer { sampling, worker: self.id, client }
     }
 
+    #[tracing::instrument(level = "trace", skip_all)]
     pub(super) fn next_fence(&mut self) -> Fence {
         self.last_claim += 1;
         Fence { worker: self.id, claim_no: ClaimNo(self.last_claim) }
     }
 
     /// Finds the place to claim from; `None` if nothing is ready.
+    #[tracing::instrument(level = "trace", skip_all)]
     async fn look(&mut self, topic: TopicId) -> Result<Option<ScanPosition>> {
         loop {
             let at = Instant::now();
@@ -314,6 +321,7 @@ async fn skip_locked(
 }
 
 /// Makes rows that this transaction has locked the claim's own, and records the claim.
+#[tracing::instrument(level = "trace", skip_all)]
 pub(super) async fn make_own(
     conn: &mut impl Connection,
     fence: Fence,

@@ -45,6 +45,7 @@ impl Work {
         self.settle_part(Part { settled, care: Care::Quick, in_doubt }).await
     }
 
+    #[tracing::instrument(level = "trace", skip_all)]
     async fn settle_part(&mut self, part: Part) -> Result<Vec<SettleOutcome>> {
         let keys = part.keys();
         let Part { settled, care, in_doubt } = part;
@@ -177,6 +178,7 @@ impl Work {
     }
 
     /// Records a part that was settled except for `unsettled`.
+    #[tracing::instrument(level = "trace", skip_all)]
     pub(super) fn conclude(
         &mut self,
         part: Part,

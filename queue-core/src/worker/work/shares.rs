@@ -1,7 +1,7 @@
 //! Claims of a topic that limits only how many of its messages run at once. Each worker has a share
 //! of the limit, and claims within it without waiting for the other workers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -13,7 +13,6 @@ use crate::connection::{Connection, Link};
 use crate::model::{Delivery, Result, TopicId, WorkerId};
 use crate::store::claim::{self, Fence};
 use crate::store::limit;
-use crate::store::rescue;
 use crate::store::share::{self, Share};
 use crate::worker::cursor::Claimed;
 use crate::worker::deal::{Holder, deal};
@@ -25,6 +24,9 @@ const SPACING: Duration = Duration::from_millis(100);
 /// The next request waits this many times as long as the last one took, so that a large fleet
 /// before a small limit does not spend its time waiting for the gate.
 const SPACING_SHARE: u32 = 20;
+
+/// But no longer than this: the last one may have waited for a worker that was frozen in a deal.
+const LONGEST_SPACING: Duration = Duration::from_secs(1);
 
 /// A worker's place in a topic's limit.
 #[derive(Debug, Clone, Copy)]
@@ -59,7 +61,7 @@ struct LastRequest {
 impl Known {
     fn may_ask(&self, limit: u32) -> bool {
         self.last.is_none_or(|last| {
-            let spacing = SPACING.max(last.took * SPACING_SHARE);
+            let spacing = (last.took * SPACING_SHARE).clamp(SPACING, LONGEST_SPACING);
             last.limit != limit || last.at.elapsed() >= spacing
         })
     }
@@ -92,10 +94,9 @@ impl Work {
     }
 
     async fn ask(&mut self, topic: TopicId, bound: Bound, want: u32, keeps: bool) -> Result<()> {
-        let at = Instant::now();
-        let is_first = self.cursor(topic).share.share == Share::default();
-        let request = Request { worker: self.id, bound, want, keeps, is_first };
+        let request = Request { worker: self.id, bound, want, keeps };
         let session = self.session().await?;
+        let at = Instant::now();
         let ask = async |conn: &mut Link| deal_shares(conn, topic, request).await;
         let share = session.transaction("deal the shares", ask).await;
         let known = &mut self.cursor(topic).share;
@@ -104,18 +105,37 @@ impl Work {
         Ok(())
     }
 
-    /// Claims a suspect within the worker's share.
+    /// Claims a suspect within the worker's share. The caller spaces these claims, so a request for
+    /// a share does not wait for an earlier one: the place that was kept for the suspect would go to
+    /// another message.
     pub(super) async fn suspect_in_share(
         &mut self,
         topic: TopicId,
         limit: NonZeroU32,
         fence: Fence,
     ) -> Result<Vec<Delivery>> {
+        self.session().await?;
         let bound = self.bound(topic, limit);
-        let known = &self.cursor(topic).share;
-        if bound.room(known.share, 0) == 0 && known.may_ask(bound.limit) {
-            self.ask(topic, bound, 1, false).await?;
+        // The worker may have lost the share that it knows of.
+        for _ in 0..2 {
+            if bound.room(self.cursor(topic).share.share, 0) == 0 {
+                self.ask(topic, bound, 1, false).await?;
+            }
+            let (room, deliveries) = self.try_suspect(topic, bound, fence).await?;
+            if room > 0 {
+                return Ok(deliveries);
+            }
         }
+        Ok(Vec::new())
+    }
+
+    /// Returns the room that the share had, and the suspect if there is one.
+    async fn try_suspect(
+        &mut self,
+        topic: TopicId,
+        bound: Bound,
+        fence: Fence,
+    ) -> Result<(u32, Vec<Delivery>)> {
         let tracer = self.tracer(topic);
         let session = self.session().await?;
         let claim = async |conn: &mut Link| {
@@ -129,7 +149,7 @@ impl Work {
         };
         let (share, deliveries) = session.transaction("claim a suspect", claim).await?;
         self.cursor(topic).share.share = share;
-        Ok(deliveries)
+        Ok((bound.room(share, 0), deliveries))
     }
 
     /// What a claim of a topic whose share has no room returns.
@@ -148,9 +168,6 @@ struct Request {
     want: u32,
     /// Whether a place is kept for a suspect.
     keeps: bool,
-    /// Whether the worker knows of no share. One that it had before the topic had other limits, or
-    /// none, may be in use by other workers now.
-    is_first: bool,
 }
 
 /// Deals the topic's limit again, and returns the worker's share.
@@ -159,9 +176,11 @@ async fn deal_shares(
     topic: TopicId,
     request: Request,
 ) -> Result<Share> {
-    let Request { worker, bound, want, keeps, is_first } = request;
+    let Request { worker, bound, want, keeps } = request;
     gate::lock(conn, topic).await?;
-    let shares: BTreeMap<_, _> = share::all(conn, topic).await?.into_iter().collect();
+    let stored = share::all(conn, topic).await?;
+    let shares: BTreeMap<_, _> = stored.iter().map(|it| (it.worker, it.share)).collect();
+    let gone: BTreeSet<_> = stored.iter().filter(|it| it.is_gone).map(|it| it.worker).collect();
     let locked = share::lock_unused(conn, topic).await?;
     // No claim within a locked share runs from here on, so the counts hold.
     let running = running(conn, topic).await?;
@@ -170,12 +189,10 @@ async fn deal_shares(
     }
     let mut holders: BTreeMap<_, _> = BTreeMap::new();
     for id in shares.keys().chain(running.keys()).chain([&worker]) {
-        let share = shares.get(id).map_or(0, |share| share.n);
+        let is_gone = gone.contains(id) && locked.contains(id);
+        let share = shares.get(id).filter(|_| !is_gone).map_or(0, |share| share.n);
         let running = running.get(id).copied().unwrap_or(0);
         holders.insert(*id, Holder { worker: *id, share, running });
-    }
-    if let Some(mine) = holders.get_mut(&worker) {
-        mine.share = if is_first { mine.share.min(mine.running) } else { mine.share };
     }
     // Its handlers may still run what was taken back from it, and its share must cover that, too.
     let mine = running.get(&worker).copied().unwrap_or(0);
@@ -191,15 +208,14 @@ async fn deal_shares(
     store(conn, topic, bound.limit, &shares, &dealt, worker).await
 }
 
-/// How many messages of the topic each worker has claimed.
+/// How many messages of the topic each worker has claimed. A claim may be without messages: when
+/// they were cancelled, it stays until its worker forgets it.
 async fn running(conn: &mut impl Connection, topic: TopicId) -> Result<BTreeMap<WorkerId, u32>> {
+    let claims = claim::of_topic(conn, topic).await?;
     let mut running = BTreeMap::new();
-    for claim in claim::of_topic(conn, topic).await? {
-        // A claim goes with its last message. A count takes a round trip.
-        let left = if claim.n > 1 { rescue::rows_left(conn, &claim).await? } else { 1 };
-        let left = u32::try_from(left).unwrap_or(u32::MAX);
-        let of_worker: &mut u32 = running.entry(claim.fence.worker).or_default();
-        *of_worker = of_worker.saturating_add(left);
+    for (worker, n) in share::running(conn, &claims).await? {
+        let of_worker: &mut u32 = running.entry(worker).or_default();
+        *of_worker = of_worker.saturating_add(u32::try_from(n).unwrap_or(u32::MAX));
     }
     Ok(running)
 }
@@ -230,4 +246,21 @@ async fn store(
         }
     }
     Ok(mine)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_that_waited_for_the_gate_delays_the_next_one_by_a_second() {
+        let now = Instant::now();
+        let second = Duration::from_secs(1);
+        let known = |at: Instant| Known {
+            share: Share::default(),
+            last: Some(LastRequest { limit: 2, at, took: 5 * second }),
+        };
+        assert!(!known(now).may_ask(2) && known(now).may_ask(3));
+        assert!(known(now.checked_sub(second).unwrap()).may_ask(2));
+    }
 }

@@ -63,6 +63,8 @@ async fn limits(conn: &mut Recorder) {
     drop(share::all(conn, TOPIC).await);
     drop(share::lock_unused(conn, TOPIC).await);
     drop(share::set(conn, TOPIC, WORKER, share).await);
+    drop(share::running(conn, &[claim(), claim(), claim()]).await);
+    drop(limit::forget_shares(conn, TOPIC).await);
     drop(share::remove(conn, TOPIC, WORKER).await);
     for rows in row_sets() {
         drop(limit::free(conn, TOPIC, &rows).await);

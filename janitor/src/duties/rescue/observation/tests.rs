@@ -97,7 +97,7 @@ fn one_session_in_the_list_or_one_lock_held_is_life() {
 
 /// H4, H5: a reconnect within the grace restarts everything.
 #[test]
-fn sessions_that_come_back_start_the_grace_anew() {
+fn sessions_that_come_back_restart_the_grace() {
     let mut case = Case::new();
     case.judge(&worker(false, 1), list(&[]), 0);
     case.judge(&worker(false, 1), list(&[]), 900);
@@ -108,7 +108,7 @@ fn sessions_that_come_back_start_the_grace_anew() {
 }
 
 #[test]
-fn other_sessions_that_go_missing_start_the_grace_anew() {
+fn other_sessions_that_go_missing_restart_the_grace() {
     let mut case = Case::new();
     case.judge(&worker(false, 1), list(&[]), 0);
     let moved = WorkerRow { conn: ConnId(17), ..worker(false, 1) };
