@@ -192,9 +192,9 @@ pub async fn suspect(conn: &mut impl Connection, topic: TopicId) -> Result<Optio
     Ok(rows.into_iter().next())
 }
 
-/// PRIMARY of each table: forgets the shares of a topic whose limits change. Otherwise a worker that
-/// has claimed nothing since could still use its share once the topic has the old limit again,
-/// although other workers have claimed without limits in between.
+/// PRIMARY of each table: forgets the shares of a topic whose limits change. Otherwise a worker
+/// that has claimed nothing since could still use its share once the topic has the old limit
+/// again, although other workers have claimed without limits in between.
 pub async fn forget_shares(conn: &mut impl Connection, topic: TopicId) -> Result<()> {
     // Waits for a deal that is under way.
     lock(conn, topic).await?;

@@ -72,8 +72,8 @@ pub async fn all(conn: &mut impl Connection, topic: TopicId) -> Result<Vec<Store
     load_surely(conn, "deal: read the shares", statement).await
 }
 
-/// PRIMARY, the claims' key ranges, forced, plain: counts the messages that these claims still have,
-/// by worker, with a round trip for 32 claims. A worker may be in the list several times.
+/// PRIMARY, the claims' key ranges, forced, plain: counts the messages that these claims still
+/// have, by worker, with a round trip for 32 claims. A worker may be in the list several times.
 pub async fn running(conn: &mut impl Connection, claims: &[Claim]) -> Result<Vec<(WorkerId, u64)>> {
     let mut running = Vec::new();
     for some in claims.chunks(32) {

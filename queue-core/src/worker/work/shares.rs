@@ -105,9 +105,9 @@ impl Work {
         Ok(())
     }
 
-    /// Claims a suspect within the worker's share. The caller spaces these claims, so a request for
-    /// a share does not wait for an earlier one: the place that was kept for the suspect would go to
-    /// another message.
+    /// Claims a suspect within the worker's share. It asks for a share even if it has just asked:
+    /// the caller spaces these claims, and a place that was kept for the suspect must be taken
+    /// before another message gets it.
     pub(super) async fn suspect_in_share(
         &mut self,
         topic: TopicId,
