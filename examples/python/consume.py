@@ -19,6 +19,9 @@ import pymysql
 # No delivery of this session any more: it was taken back, and another consumer has it.
 FENCED = 31015
 
+# The server refuses the account or the database, or offers no TLS: another try would fail, too.
+REFUSED = (1044, 1045, 1049, 2026)
+
 stopping = False
 
 
@@ -116,6 +119,8 @@ while not stopping:
         consume("--until-empty" in sys.argv)
         break
     except (pymysql.err.OperationalError, pymysql.err.InterfaceError) as error:
+        if error.args[0] in REFUSED:
+            sys.exit(f"cannot connect: {error}")
         # A new session is a new consumer: what the old one held is delivered again.
         print(f"the session is lost: {error}", file=sys.stderr, flush=True)
         time.sleep(1)
