@@ -64,8 +64,8 @@ impl Registration {
 pub(crate) struct Typed<H>(pub(crate) H);
 
 impl<H: Handler> Run for Typed<H> {
-    #[tracing::instrument(level = "trace", skip_all)]
     fn run(self: Arc<Self>, contexts: Vec<Context>) -> BoxFuture<'static, Vec<RunOutcome>> {
+        tracing::trace!(step = "run");
         async move {
             let mut outcomes = Vec::with_capacity(contexts.len());
             for context in &contexts {
@@ -83,8 +83,8 @@ impl<H: Handler> Run for Typed<H> {
 pub(crate) struct Raw<H>(pub(crate) H);
 
 impl<H: RawHandler> Run for Raw<H> {
-    #[tracing::instrument(level = "trace", skip_all)]
     fn run(self: Arc<Self>, contexts: Vec<Context>) -> BoxFuture<'static, Vec<RunOutcome>> {
+        tracing::trace!(step = "run");
         async move {
             let mut outcomes = Vec::with_capacity(contexts.len());
             for context in &contexts {
@@ -99,8 +99,8 @@ impl<H: RawHandler> Run for Raw<H> {
 pub(crate) struct Batched<H>(pub(crate) H);
 
 impl<H: BatchHandler> Run for Batched<H> {
-    #[tracing::instrument(level = "trace", skip_all)]
     fn run(self: Arc<Self>, contexts: Vec<Context>) -> BoxFuture<'static, Vec<RunOutcome>> {
+        tracing::trace!(step = "run");
         async move {
             let mut outcomes: Vec<Option<RunOutcome>> = Vec::with_capacity(contexts.len());
             let mut batch = Vec::with_capacity(contexts.len());
@@ -130,8 +130,8 @@ impl<H: BatchHandler> Run for Batched<H> {
 pub(crate) struct RawBatched<H>(pub(crate) H);
 
 impl<H: RawBatchHandler> Run for RawBatched<H> {
-    #[tracing::instrument(level = "trace", skip_all)]
     fn run(self: Arc<Self>, contexts: Vec<Context>) -> BoxFuture<'static, Vec<RunOutcome>> {
+        tracing::trace!(step = "run");
         async move {
             let verdicts = self.0.handle(&contexts).await.into_iter();
             let missing = std::iter::repeat_with(no_verdict).take(contexts.len());
@@ -143,7 +143,6 @@ impl<H: RawBatchHandler> Run for RawBatched<H> {
 }
 
 impl<P: Perform + 'static> TxRun for P {
-    #[tracing::instrument(level = "trace", skip_all)]
     fn run(
         self: Arc<Self>,
         contexts: Vec<Context>,
@@ -151,6 +150,7 @@ impl<P: Perform + 'static> TxRun for P {
         effects: Effects,
         give_up: CancellationToken,
     ) -> BoxFuture<'static, Vec<Ending>> {
+        tracing::trace!(step = "run");
         async move { effects.run(&contexts, &topic, &*self, &give_up).await }.boxed()
     }
 }

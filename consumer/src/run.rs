@@ -72,13 +72,13 @@ pub(crate) struct RunReport {
 impl Runner {
     /// Runs the handler on a batch (a single message if its group is ordered), and hands each
     /// delivery to the settler. `stop` interrupts from outside.
-    #[tracing::instrument(level = "trace", skip_all)]
     pub(crate) async fn run(
         &self,
         topic: &Topic,
         batch: Vec<Waiting>,
         stop: CancellationToken,
     ) -> RunReport {
+        tracing::trace!(step = "run");
         let begun = Instant::now();
         let first = batch.first().map(|waiting| &waiting.delivery);
         let partition = first.and_then(|delivery| delivery.position).map(|at| at.partition);
@@ -222,13 +222,13 @@ impl Execution {
 
 /// Runs the handler in a task of its own, so that a panic is caught. `token` is the one in the
 /// contexts; `stop` interrupts from outside.
-#[tracing::instrument(level = "trace", skip_all)]
 async fn execute(
     execution: Execution,
     limit: Option<Duration>,
     token: CancellationToken,
     stop: CancellationToken,
 ) -> Vec<Ending> {
+    tracing::trace!(step = "execute");
     let Execution { run, deliveries: n, give_up } = execution;
     let mut task = tokio::spawn(run);
     tokio::select! {

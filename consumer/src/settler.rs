@@ -101,13 +101,13 @@ impl Settler {
     }
 }
 
-#[tracing::instrument(level = "trace", skip_all)]
 async fn settle_all(
     worker: &Worker,
     listener: Option<&SettledListener>,
     mut items: mpsc::UnboundedReceiver<Item>,
     held: HeldCount,
 ) {
+    tracing::trace!(step = "settle_all");
     let mut some = Vec::new();
     while items.recv_many(&mut some, BATCH).await > 0 {
         // While other deliveries are still held, they may finish within the linger.

@@ -93,8 +93,8 @@ struct State {
 
 impl TopicLoop {
     /// Runs until the drain is over and everything is handed to the settler, or the worker is dead.
-    #[tracing::instrument(level = "trace", skip_all)]
     pub(crate) async fn run(mut self) {
+        tracing::trace!(step = "run");
         let mut life = self.runner.services.worker.life();
         let mut state = State {
             waiting: VecDeque::new(),
@@ -179,8 +179,8 @@ impl TopicLoop {
     }
 
     /// Returns how many messages to claim now; 0 while there are enough.
-    #[tracing::instrument(level = "trace", skip_all)]
     fn room(&self, state: &State) -> usize {
+        tracing::trace!(step = "room");
         if state.parked {
             return 0;
         }
@@ -231,8 +231,8 @@ impl TopicLoop {
         topic.settings.max_run_time.is_some() || !topic.settings.limits.is_off()
     }
 
-    #[tracing::instrument(level = "trace", skip_all)]
     fn ask(&self, room: usize, state: &mut State) -> BoxFuture<'static, Result<Asked>> {
+        tracing::trace!(step = "ask");
         let services = self.runner.services.clone();
         let topic = self.topic.borrow().clone();
         state.poll.begun();
@@ -256,8 +256,8 @@ impl TopicLoop {
     }
 
     /// Takes the claimed messages into the queue of this loop.
-    #[tracing::instrument(level = "trace", skip_all)]
     fn take(&self, asked: Result<Asked>, state: &mut State) {
+        tracing::trace!(step = "take");
         let now = Instant::now();
         match asked {
             Ok(Asked::Claimed(claimed, gate)) => {
@@ -319,8 +319,8 @@ impl TopicLoop {
     }
 
     /// Starts as many runs as there are free handlers, in the order of the claims.
-    #[tracing::instrument(level = "trace", skip_all)]
     fn start_runs(&self, state: &mut State) {
+        tracing::trace!(step = "start_runs");
         self.give_up_lost(state);
         if !self.is_unparked(state) {
             return;

@@ -1,4 +1,4 @@
-//! The walks of docs/architecture.md, against the spans of messages that take them.
+//! The walks of docs/architecture.md, against the steps that messages log on their way.
 
 #![allow(clippy::expect_used, reason = "a test that cannot be set up has failed")]
 
@@ -18,7 +18,6 @@ use tidy::walks;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::layer::{Context as LayerContext, Layer, SubscriberExt};
 
@@ -49,31 +48,25 @@ fn record(file: &str, function: Option<&str>) {
 struct Recorder;
 
 impl<S: Subscriber> Layer<S> for Recorder {
-    fn on_new_span(&self, span: &Attributes<'_>, _: &Id, _: LayerContext<'_, S>) {
-        let of = span.metadata();
-        if of.target().starts_with("rowmq")
-            && let Some(file) = of.file()
-        {
-            record(file, Some(of.name()));
-        }
-    }
-
     fn on_event(&self, event: &Event<'_>, _: LayerContext<'_, S>) {
-        if event.metadata().target() == "rowmq_core::connection::statement" {
-            event.record(&mut Place);
+        let of = event.metadata();
+        if of.target().starts_with("rowmq") {
+            event.record(&mut Place(of.file().unwrap_or_default()));
         }
     }
 }
 
-/// Records the file in which a statement was made.
-struct Place;
+/// Records a step, which its file logs, or the file in which a statement was made.
+struct Place(&'static str);
 
 impl Visit for Place {
     fn record_debug(&mut self, _: &Field, _: &dyn fmt::Debug) {}
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        if field.name() == "file" {
-            record(value, None);
+        match field.name() {
+            "step" => record(self.0, Some(value)),
+            "made_in" => record(value, None),
+            _ => {}
         }
     }
 }

@@ -122,12 +122,12 @@ fn bytes(message: &NewMessage) -> usize {
 }
 
 /// Sends incoming messages until all senders are gone and every message has its outcome.
-#[tracing::instrument(level = "trace", skip_all)]
 pub(crate) async fn run(
     mut incoming: mpsc::UnboundedReceiver<Order>,
     outlet: Outlet,
     options: Arc<ProducerOptions>,
 ) {
+    tracing::trace!(step = "run");
     let (batching, lanes) = (options.batching.clone(), options.lanes.get() as usize);
     let most = batching.max_messages.get();
     let (queues, steps) = (BTreeMap::new(), FuturesUnordered::new());

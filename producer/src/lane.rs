@@ -110,12 +110,12 @@ impl Lane {
     /// Stores the batch once: retries until it is stored, refused, or no longer to be tried.
     /// Returns the outcome of each message. A refusal that [will pass](Error::is_transient) is that
     /// of a full topic. `wanted` says whether a caller still waits for the batch.
-    #[tracing::instrument(level = "trace", skip_all)]
     pub(crate) async fn send(
         &mut self,
         batch: &Batch,
         wanted: impl Fn() -> bool,
     ) -> Result<Vec<Enqueued>, Unsent> {
+        tracing::trace!(step = "send");
         let options = Arc::clone(&self.options);
         let mut tries = Tries::new(batch, &options);
         loop {

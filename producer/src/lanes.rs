@@ -122,8 +122,8 @@ impl Lanes {
     }
 
     /// Waits for a free lane; `None` when the lanes are closed. May be dropped while it waits.
-    #[tracing::instrument(level = "trace", skip_all)]
     pub(crate) async fn seat(&self) -> Option<LaneGuard> {
+        tracing::trace!(step = "seat");
         let permit = Arc::clone(&self.free).acquire_owned().await.ok()?;
         let lane = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
         Some(LaneGuard { lane: Some(lane), idle: Arc::clone(&self.idle), permit })

@@ -77,8 +77,8 @@ impl Producer {
     /// [`SendError::Refused`] at once, when another try would end the same way: an unknown or
     /// paused topic, a body beyond the topic's limit, a missing grant. The others after the
     /// [`ResendPolicy`](crate::ResendPolicy)'s time.
-    #[tracing::instrument(level = "trace", skip_all)]
     pub async fn send(&self, topic: &TopicName, message: NewMessage) -> Result<Sent, SendError> {
+        tracing::trace!(step = "send");
         let span = span(topic, &message);
         let sent = async { self.accept(topic, Sequence::Free, message).await?.await };
         sent.instrument(span).await
@@ -92,12 +92,12 @@ impl Producer {
     ///
     /// # Errors
     /// As [`Producer::send`].
-    #[tracing::instrument(level = "trace", skip_all)]
     pub async fn send_all(
         &self,
         topic: &TopicName,
         messages: Vec<NewMessage>,
     ) -> Result<Vec<Sent>, SendError> {
+        tracing::trace!(step = "send_all");
         if messages.is_empty() {
             return Ok(Vec::new());
         }

@@ -31,12 +31,12 @@ const OPERATION: &str = "enqueue";
 /// [`Error::TopicFull`] (even where producers wait: an open transaction must not wait),
 /// [`Error::BodyTooLarge`] and the like, found before anything is sent; a database failure. The
 /// caller's transaction is left as it is.
-#[tracing::instrument(level = "trace", skip_all)]
 pub async fn enqueue(
     conn: &mut impl Connection,
     topic: &TopicName,
     message: &NewMessage,
 ) -> Result<Enqueued> {
+    tracing::trace!(step = "enqueue");
     let mut enqueued = enqueue_all(conn, topic, std::slice::from_ref(message)).await?;
     Ok(enqueued.pop().unwrap_or(Enqueued::Stored(message.msg_id)))
 }
@@ -46,12 +46,12 @@ pub async fn enqueue(
 ///
 /// # Errors
 /// As [`enqueue`]; nothing is sent if any message is refused.
-#[tracing::instrument(level = "trace", skip_all)]
 pub async fn enqueue_all(
     conn: &mut impl Connection,
     topic: &TopicName,
     messages: &[NewMessage],
 ) -> Result<Vec<Enqueued>> {
+    tracing::trace!(step = "enqueue_all");
     let topic = store::topic::existing(conn, topic).await?;
     enqueue_to(conn, &topic, messages).await
 }
@@ -62,12 +62,12 @@ pub async fn enqueue_all(
 ///
 /// # Errors
 /// As [`enqueue_all`].
-#[tracing::instrument(level = "trace", skip_all)]
 pub async fn enqueue_to(
     conn: &mut impl Connection,
     topic: &Topic,
     messages: &[NewMessage],
 ) -> Result<Vec<Enqueued>> {
+    tracing::trace!(step = "enqueue_to");
     let is_plain = is_plain(topic, messages);
     if is_plain && is_one_statement(topic, messages) {
         return store_plain(conn, topic, messages).await;
@@ -147,19 +147,19 @@ impl Part<'_> {
 ///
 /// # Errors
 /// As [`enqueue_all`]; nothing has been inserted.
-#[tracing::instrument(level = "trace", skip_all)]
 pub async fn statements<'m>(
     conn: &mut impl Connection,
     topic: &Topic,
     messages: &'m [NewMessage],
 ) -> Result<Vec<Part<'m>>> {
+    tracing::trace!(step = "statements");
     check(topic, messages)?;
     let limit = statement_limit(conn, messages).await?;
     Ok(chunks(messages, limit).collect())
 }
 
-#[tracing::instrument(level = "trace", skip_all)]
 fn check(topic: &Topic, messages: &[NewMessage]) -> Result<()> {
+    tracing::trace!(step = "check");
     if let Some(by) = topic.closed_by() {
         return Err(Error::TopicPaused { topic: topic.name.clone(), by });
     }

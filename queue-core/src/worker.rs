@@ -233,13 +233,13 @@ impl Worker {
     ///
     /// # Errors
     /// As [`Worker::claim`]; as [`Worker::read`].
-    #[tracing::instrument(level = "trace", skip_all)]
     pub async fn claim_of(
         &self,
         topic: &Topic,
         member: Option<&Member>,
         limit: u32,
     ) -> Result<Claimed> {
+        tracing::trace!(step = "claim_of");
         let id = topic.id;
         if let Some(member) = member {
             member.wants_as(&topic.settings.filter);
@@ -284,8 +284,8 @@ impl Worker {
     ///
     /// # Errors
     /// [`Error::WorkerDead`] when the claims have been taken back.
-    #[tracing::instrument(level = "trace", skip_all)]
     pub async fn settle(&self, batch: Vec<Settled>) -> Result<Vec<SettleOutcome>> {
+        tracing::trace!(step = "settle");
         self.ask(|reply| Command::Settle { batch, in_doubt: false, reply }).await?
     }
 

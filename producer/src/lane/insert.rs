@@ -43,7 +43,6 @@ pub(super) struct TryProgress {
 /// too large for one, its topic is searchable or it leaves a trace: then a transaction does, whose
 /// last INSERT of messages advances the lane. A large batch of a stream bypasses the inbox if the
 /// log is free.
-#[tracing::instrument(level = "trace", skip_all)]
 pub(super) async fn store_batch(
     conn: &mut Link,
     topic: &Topic,
@@ -52,6 +51,7 @@ pub(super) async fn store_batch(
     tries: &mut Tries<'_>,
     progress: &mut TryProgress,
 ) -> Result<()> {
+    tracing::trace!(step = "store_batch");
     let Position { id, seq } = position;
     if !is_plain(topic, &batch.messages) {
         return store_once(conn, topic, batch, position, tries, progress).await;

@@ -78,12 +78,12 @@ impl Session {
     /// # Errors
     /// As [`transaction()`] and [`Session::call`]. A deadline that strikes during the commit is an
     /// [`Error::UnknownOutcome`].
-    #[tracing::instrument(level = "trace", skip_all)]
     pub async fn transaction<T>(
         &mut self,
         operation: &'static str,
         work: impl AsyncFnMut(&mut Link) -> Result<T>,
     ) -> Result<T> {
+        tracing::trace!(step = "transaction");
         let result =
             self.call(operation, async |conn| transaction(conn, operation, work).await).await;
         match result {

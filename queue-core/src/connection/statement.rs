@@ -38,7 +38,7 @@ impl<'q> Statement<'q> {
     #[track_caller]
     pub(crate) fn new(sql: impl Into<Cow<'static, str>>) -> Self {
         let sql = sql.into();
-        tracing::trace!(file = Location::caller().file(), %sql, "Making a statement.");
+        tracing::trace!(made_in = Location::caller().file(), %sql, "Making a statement.");
         Self { sql, values: Vec::new(), once: false }
     }
 

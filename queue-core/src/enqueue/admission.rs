@@ -108,12 +108,12 @@ fn runs<'m>(
 
 /// Enters the ids and takes the keys of the messages. Returns the outcomes of those that must not
 /// be stored.
-#[tracing::instrument(level = "trace", skip_all)]
 async fn admit(
     conn: &mut impl Connection,
     topic: &Topic,
     messages: &[NewMessage],
 ) -> Result<Vec<Option<Enqueued>>> {
+    tracing::trace!(step = "admit");
     let mut refused = vec![None; messages.len()];
     let mut nowhere = Vec::new();
     if let Some(window) = topic.settings.dedupe_window {

@@ -26,12 +26,12 @@ const ENDED_TRANSACTION: &str = "the handler ended its transaction: by COMMIT or
 
 /// Decides how a delivery is settled after its run; no other function decides this.
 #[must_use]
-#[tracing::instrument(level = "trace", skip_all)]
 pub fn settlement_for(
     outcome: RunOutcome,
     delivery: &Delivery,
     topic: &TopicSettings,
 ) -> Settlement {
+    tracing::trace!(step = "settlement_for");
     let failed = |error: String, again: Again| {
         let failures = delivery.failures.saturating_add(1);
         if failures >= max_attempts(delivery, topic) {

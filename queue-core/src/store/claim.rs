@@ -121,7 +121,6 @@ fn span(limit: u32) -> u64 {
 /// One range only. MariaDB ends a range not at its last key but at the first existing row beyond
 /// it, so each range of an empty priority reads every dead entry of the next one: with the ten
 /// ranges that this once had, a drain took 97 µs of the server a message instead of 41.
-#[tracing::instrument(level = "trace", skip_all)]
 pub async fn lock_ready(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -129,6 +128,7 @@ pub async fn lock_ready(
     limit: u32,
     claim_no: ClaimNo,
 ) -> Result<Vec<Delivery>> {
+    tracing::trace!(step = "lock_ready");
     let statement = Statement::new(format!(
         "SELECT {COLUMNS} FROM queue_message FORCE INDEX (PRIMARY) \
          WHERE topic_id = ? AND priority = ? AND id >= ? AND worker_id = 0 \
@@ -192,7 +192,6 @@ pub async fn lock_suspect(
 }
 
 /// PRIMARY, forced: marks rows that this transaction has locked as the worker's own.
-#[tracing::instrument(level = "trace", skip_all)]
 pub async fn own(
     conn: &mut impl Connection,
     fence: Fence,
@@ -200,6 +199,7 @@ pub async fn own(
     priority: Priority,
     rows: &RowSet,
 ) -> Result<usize> {
+    tracing::trace!(step = "own");
     let mut owned = 0;
     for piece in rows.pieces() {
         let (condition, ids) = piece.condition();
@@ -219,7 +219,6 @@ pub async fn own(
 }
 
 /// PRIMARY (`worker_id`, `claim_no`): records a claim, in the transaction that makes it.
-#[tracing::instrument(level = "trace", skip_all)]
 pub async fn record(
     conn: &mut impl Connection,
     fence: Fence,
@@ -227,6 +226,7 @@ pub async fn record(
     priority: Priority,
     rows: &RowSet,
 ) -> Result<()> {
+    tracing::trace!(step = "record");
     let Some((lo, hi)) = rows.bounds() else { return Ok(()) };
     let statement = Statement::new(
         "INSERT INTO queue_claim \
@@ -246,12 +246,12 @@ pub async fn record(
 
 /// PRIMARY (`worker_id`, `claim_no`), forced: forgets claims that have no rows left. Their numbers
 /// are joined from a list, however few: a killed DELETE of one table may say that it found nothing.
-#[tracing::instrument(level = "trace", skip_all)]
 pub async fn forget(
     conn: &mut impl Connection,
     worker: WorkerId,
     claims: &[ClaimNo],
 ) -> Result<usize> {
+    tracing::trace!(step = "forget");
     let numbers = claims.iter().map(|claim| RowId(claim.0)).collect::<RowSet>();
     let statement = Statement::new(format!(
         "DELETE c FROM {KEYS} STRAIGHT_JOIN queue_claim c FORCE INDEX (PRIMARY) \

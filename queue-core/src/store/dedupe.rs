@@ -15,13 +15,13 @@ use crate::model::{Moment, MsgId, Result, TopicId};
 /// on that row at once; a plain INSERT that fails leaves a shared lock, and two sessions that then
 /// both want to write deadlock. It also finds the id whatever the transaction's snapshot is. The
 /// server counts an updated row twice: if it counts as many rows as ids, all ids are new.
-#[tracing::instrument(level = "trace", skip_all)]
 pub async fn enter(
     conn: &mut impl Connection,
     topic: TopicId,
     ids: &[MsgId],
     window: Duration,
 ) -> Result<Vec<MsgId>> {
+    tracing::trace!(step = "enter");
     const OPERATION: &str = "enqueue: look for the ids";
     let mut sorted = ids.to_vec();
     // Sorted, so that two batches lock common ids in the same order and do not deadlock.

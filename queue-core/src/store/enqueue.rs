@@ -15,12 +15,12 @@ const ROW_OVERHEAD: usize = 128;
 ///
 /// # Errors
 /// Headers that cannot be stored.
-#[tracing::instrument(level = "trace", skip_all)]
 pub async fn insert(
     conn: &mut impl Connection,
     topic: TopicId,
     messages: &[NewMessage],
 ) -> Result<()> {
+    tracing::trace!(step = "insert");
     execute(conn, "enqueue", statement(topic, messages, None)?).await?;
     Ok(())
 }
@@ -31,7 +31,6 @@ pub async fn insert(
 ///
 /// # Errors
 /// As [`insert`]; a database failure if the lane is at another number.
-#[tracing::instrument(level = "trace", skip_all)]
 pub async fn insert_in_lane(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -39,6 +38,7 @@ pub async fn insert_in_lane(
     lane: LaneId,
     seq: u64,
 ) -> Result<()> {
+    tracing::trace!(step = "insert_in_lane");
     execute(conn, "enqueue", statement(topic, messages, Some((lane, seq)))?).await?;
     Ok(())
 }

@@ -27,13 +27,13 @@ pub enum Placed {
 }
 
 /// PRIMARY: enters messages that were just enqueued. If several have one id, the last counts.
-#[tracing::instrument(level = "trace", skip_all)]
 pub async fn insert(
     conn: &mut impl Connection,
     topic: TopicId,
     messages: &[NewMessage],
     placed: Placed,
 ) -> Result<()> {
+    tracing::trace!(step = "insert");
     let row = match placed {
         Placed::Ready => {
             "(?, ?, LAST_INSERT_ID() + ? * @@auto_increment_increment, UTC_TIMESTAMP(6), ?, ?), "

@@ -11,8 +11,8 @@ const OPERATION: &str = "enqueue: set the savepoint";
 ///
 /// # Errors
 /// [`Error::NeedsTransaction`].
-#[tracing::instrument(level = "trace", skip_all)]
 pub(crate) async fn set(conn: &mut impl Connection) -> Result<()> {
+    tracing::trace!(step = "set");
     for statement in ["SAVEPOINT queue_enqueue", "ROLLBACK TO SAVEPOINT queue_enqueue"] {
         conn.batch(statement).await.map_err(|error| match error.to_string() {
             text if text.contains("SAVEPOINT queue_enqueue does not exist") => {

@@ -75,8 +75,8 @@ pub(super) const DELETE: &str = "DELETE m FROM queue_message m FORCE INDEX (PRIM
 
 /// PRIMARY, forced: removes handled rows and returns how many. Fewer than asked for means that the
 /// claim no longer owns some of them.
-#[tracing::instrument(level = "trace", skip_all)]
 pub async fn ack(conn: &mut impl Connection, claimed: &ClaimedRows) -> Result<usize> {
+    tracing::trace!(step = "ack");
     claimed.execute_surely(conn, "settle: ack", Statement::new(DELETE)).await
 }
 

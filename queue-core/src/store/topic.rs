@@ -36,8 +36,8 @@ pub async fn by_id(conn: &mut impl Connection, id: TopicId) -> Result<Option<Top
 ///
 /// # Errors
 /// [`Error::UnknownTopic`].
-#[tracing::instrument(level = "trace", skip_all)]
 pub async fn existing(conn: &mut impl Connection, name: &TopicName) -> Result<Topic> {
+    tracing::trace!(step = "existing");
     let found = find(conn, name).await?;
     found.ok_or_else(|| Error::UnknownTopic { topic: name.clone() })
 }

@@ -26,13 +26,13 @@ const SHOWN: u32 = 1000;
 
 /// PRIMARY: records the enqueue of those messages that the sampling selects, in the transaction
 /// that enqueues them. It changes `LAST_INSERT_ID()`, so it comes last.
-#[tracing::instrument(level = "trace", skip_all)]
 pub async fn enqueued(
     conn: &mut impl Connection,
     topic: TopicId,
     sampling: Sampling,
     messages: &[NewMessage],
 ) -> Result<()> {
+    tracing::trace!(step = "enqueued");
     const ROW: &str =
         "(?, ?, ?, UTC_TIMESTAMP(6), CONNECTION_ID(), LEFT(CONCAT(USER(), '@', ?), 255)), ";
     let sampled = sampled(sampling, messages);

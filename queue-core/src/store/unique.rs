@@ -57,12 +57,12 @@ pub enum Location {
 /// could not be taken. A key whose time is over is free. If another open transaction has taken a
 /// key, this waits for that transaction to end. Like [`dedupe::enter`](super::dedupe::enter), it
 /// also updates rows that are already there.
-#[tracing::instrument(level = "trace", skip_all)]
 pub async fn take(
     conn: &mut impl Connection,
     topic: TopicId,
     wanted: &[WantedKey<'_>],
 ) -> Result<Vec<Holder>> {
+    tracing::trace!(step = "take");
     let mut sorted = wanted.to_vec();
     // Sorted, so that two batches lock common keys in the same order and do not deadlock.
     sorted.sort_unstable();

@@ -182,8 +182,8 @@ impl Cursor {
     }
 
     /// How the next claim begins.
-    #[tracing::instrument(level = "trace", skip_all)]
     pub(super) fn look(&self, now: Instant) -> Look {
+        tracing::trace!(step = "look");
         if self.may_walk(now) {
             return Look::Walk;
         }

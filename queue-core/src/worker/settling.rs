@@ -133,7 +133,6 @@ impl Batch {
     }
 
     /// Settles the batch in the caller's transaction and forgets the claims it empties.
-    #[tracing::instrument(level = "trace", skip_all)]
     pub(super) async fn run(
         &self,
         conn: &mut impl Connection,
@@ -141,6 +140,7 @@ impl Batch {
         emptied: &[ClaimNo],
         care: Care,
     ) -> Result<Unsettled> {
+        tracing::trace!(step = "run");
         let mut unsettled = Unsettled::default();
         let mut floors: BTreeMap<(TopicId, Priority), RowId> = BTreeMap::new();
         for group in &self.groups {

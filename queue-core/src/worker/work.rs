@@ -254,8 +254,8 @@ impl Work {
     }
 
     /// Performs one command; false after the last one.
-    #[tracing::instrument(level = "trace", skip_all)]
     async fn perform(&mut self, command: Command) -> bool {
+        tracing::trace!(step = "perform");
         match command {
             // A caller that is gone has no use for rows: no worker would settle them.
             Command::Claim { reply, .. }

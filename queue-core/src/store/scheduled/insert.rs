@@ -8,12 +8,12 @@ use crate::store::execute;
 ///
 /// # Errors
 /// Headers that cannot be stored.
-#[tracing::instrument(level = "trace", skip_all)]
 pub async fn insert(
     conn: &mut impl Connection,
     topic: TopicId,
     messages: &[NewMessage],
 ) -> Result<()> {
+    tracing::trace!(step = "insert");
     let mut text = "INSERT INTO queue_scheduled (due_at, topic_id, priority, msg_id, delivery_no, \
          failures, crashes, suspicions, enqueued_at, expires_at, ordering_key, biz_id, \
          unique_key, headers, body) VALUES "

@@ -79,8 +79,8 @@ impl PlainClaim {
 }
 
 impl Work {
-    #[tracing::instrument(level = "trace", skip_all)]
     pub(super) async fn claim(&mut self, topic: TopicId, limit: u32) -> Result<Claimed> {
+        tracing::trace!(step = "claim");
         let claim = match self.plan(topic, limit).await? {
             Plan::Nothing(claimed) => return Ok(claimed),
             Plan::Within(limits) => return self.claim_within(topic, limits, limit).await,
@@ -206,15 +206,15 @@ impl Work {
         Tracer { sampling, worker: self.id, client }
     }
 
-    #[tracing::instrument(level = "trace", skip_all)]
     pub(super) fn next_fence(&mut self) -> Fence {
+        tracing::trace!(step = "next_fence");
         self.last_claim += 1;
         Fence { worker: self.id, claim_no: ClaimNo(self.last_claim) }
     }
 
     /// Finds the place to claim from; `None` if nothing is ready.
-    #[tracing::instrument(level = "trace", skip_all)]
     async fn look(&mut self, topic: TopicId) -> Result<Option<ScanPosition>> {
+        tracing::trace!(step = "look");
         loop {
             let at = Instant::now();
             match self.cursor(topic).look(at) {
@@ -321,12 +321,12 @@ async fn skip_locked(
 }
 
 /// Makes rows that this transaction has locked the claim's own, and records the claim.
-#[tracing::instrument(level = "trace", skip_all)]
 pub(super) async fn make_own(
     conn: &mut impl Connection,
     fence: Fence,
     deliveries: Vec<Delivery>,
 ) -> Result<Vec<Delivery>> {
+    tracing::trace!(step = "make_own");
     if let Some(first) = deliveries.first() {
         let rows: RowSet = deliveries.iter().map(|delivery| delivery.row).collect();
         let (topic, priority) = (first.topic_id, first.priority);

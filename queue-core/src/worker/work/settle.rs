@@ -45,8 +45,8 @@ impl Work {
         self.settle_part(Part { settled, care: Care::Quick, in_doubt }).await
     }
 
-    #[tracing::instrument(level = "trace", skip_all)]
     async fn settle_part(&mut self, part: Part) -> Result<Vec<SettleOutcome>> {
+        tracing::trace!(step = "settle_part");
         let keys = part.keys();
         let Part { settled, care, in_doubt } = part;
         let (streamed, settled): (Vec<_>, Vec<_>) =
@@ -178,13 +178,13 @@ impl Work {
     }
 
     /// Records a part that was settled except for `unsettled`.
-    #[tracing::instrument(level = "trace", skip_all)]
     pub(super) fn conclude(
         &mut self,
         part: Part,
         unsettled: &Unsettled,
         outcomes: &mut HashMap<Key, SettleOutcome>,
     ) {
+        tracing::trace!(step = "conclude");
         let missing: HashSet<Key> = unsettled.missing.iter().copied().collect();
         let blocked: HashSet<Key> = unsettled.blocked.iter().copied().collect();
         let gone = if part.in_doubt { SettleOutcome::Unknown } else { SettleOutcome::Fenced };
