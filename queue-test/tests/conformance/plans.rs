@@ -21,7 +21,7 @@ use rowmq_core::store::lane::{self, LaneKind};
 use rowmq_core::store::row_set::RowSet;
 use rowmq_core::store::scheduled::{self, Reach, Scheduled};
 use rowmq_core::store::share::{self, Share};
-use rowmq_core::store::{audit, backlog, floor, ledger, lookup, prune, rescue, unique};
+use rowmq_core::store::{audit, backlog, floor, ledger, limit, lookup, prune, rescue, unique};
 use rowmq_core::worker::{ClaimStrategy, Settled};
 use rowmq_core::{
     AsyncMysqlConnection, Moment, NewMessage, Topic, Unique, cancel, enqueue, enqueue_to,
@@ -245,6 +245,7 @@ async fn sweep(scene: &mut Scene, recorder: &Recorder, worker: WorkerId) {
     share::lock_unused(&mut conn, topic).await.unwrap();
     let claims = claim::of_topic(&mut conn, topic).await.unwrap();
     share::running(&mut conn, &claims).await.unwrap();
+    limit::forget_shares(&mut conn, topic).await.unwrap();
     let start = Fence { worker: WorkerId(0), claim_no: ClaimNo(0) };
     rescue::zombie_claims(&mut conn, start, 100).await.unwrap();
     rescue::timed_claims(&mut conn, start, 100).await.unwrap();
