@@ -41,8 +41,8 @@ pub async fn session_at(url: &ServerUrl, deadline: Duration) -> Session {
     greeted(open).await.expect("the server answers")
 }
 
-/// Repeats `work`, which connects first, while the server does not greet it in time: the library
-/// gives up after seconds.
+/// Repeats `work`, which connects first, while the server does not greet it in time, or has no
+/// connection left: the library gives up after seconds, or at once.
 ///
 /// # Errors
 /// Any other error of `work`, and this one after [`PATIENCE`].
@@ -50,7 +50,10 @@ pub async fn greeted<T>(mut work: impl AsyncFnMut() -> Result<T>) -> Result<T> {
     let start = Instant::now();
     loop {
         match work().await {
-            Err(error) if error.fault() == Fault::Gone && start.elapsed() < PATIENCE => {
+            Err(error)
+                if matches!(error.fault(), Fault::Gone | Fault::Busy)
+                    && start.elapsed() < PATIENCE =>
+            {
                 tokio::time::sleep(POLL).await;
             }
             done => return done,
