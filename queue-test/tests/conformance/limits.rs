@@ -190,6 +190,18 @@ async fn a_suspect_finds_a_place_in_a_limit_that_others_use_up() {
     assert_eq!(suspect.len(), 1);
 }
 
+#[tokio::test]
+async fn the_share_of_a_worker_that_is_no_longer_registered_is_removed() {
+    let mut scene = scene(limits(10, 0)).await;
+    let topic = scene.topic.clone();
+    scene.enqueue(1).await;
+    scene.sql("INSERT INTO queue_share SELECT id, 999999, 3, 10 FROM queue_topic").await;
+    let worker = scene.worker().await;
+    assert_eq!(claim(&worker, &topic, 1).await.len(), 1);
+    let left = "SELECT COUNT(*) FROM queue_share WHERE worker_id = 999999";
+    assert_eq!(scene.number(left).await, 0);
+}
+
 /// The worker loses its share to keep a place for the suspect. Its loop claims the suspect 0.2 s
 /// later, which is too early for another request by an ordinary claim.
 #[tokio::test]
