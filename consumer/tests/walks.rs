@@ -136,8 +136,8 @@ async fn a_message_takes_the_walks_of_the_architecture() {
     enqueued.functions.extend(started);
     assert_walked("enqueue", &enqueued);
 
-    let (told, mut settled) = mpsc::unbounded_channel();
-    let listener = SettledListener::new(move |_| told.send(()).unwrap_or_default());
+    let (on_settled, mut settled) = mpsc::unbounded_channel();
+    let listener = SettledListener::new(move |_| on_settled.send(()).unwrap_or_default());
     let lease = Duration::from_secs(60);
     let options = ConsumerOptions { lease, sweep: false, ..ConsumerOptions::default() };
     let consumer = Consumer::builder(database.url().clone())

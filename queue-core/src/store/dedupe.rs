@@ -21,8 +21,8 @@ pub async fn enter(
     ids: &[MsgId],
     window: Duration,
 ) -> Result<Vec<MsgId>> {
-    tracing::trace!(step = "enter");
     const OPERATION: &str = "enqueue: look for the ids";
+    tracing::trace!(step = "enter");
     let mut sorted = ids.to_vec();
     // Sorted, so that two batches lock common ids in the same order and do not deadlock.
     sorted.sort_unstable();

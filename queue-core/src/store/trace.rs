@@ -32,9 +32,9 @@ pub async fn enqueued(
     sampling: Sampling,
     messages: &[NewMessage],
 ) -> Result<()> {
-    tracing::trace!(step = "enqueued");
     const ROW: &str =
         "(?, ?, ?, UTC_TIMESTAMP(6), CONNECTION_ID(), LEFT(CONCAT(USER(), '@', ?), 255)), ";
+    tracing::trace!(step = "enqueued");
     let sampled = sampled(sampling, messages);
     let here = here().into_bytes();
     for some in sampled.chunks(ROWS_PER_INSERT) {
