@@ -223,6 +223,28 @@ async fn a_suspect_gets_the_place_that_was_kept_for_it() {
     assert_eq!(suspect.len(), 1);
 }
 
+/// The reply of a claim's commit is lost, and another session has locked its rows, so the worker
+/// cannot give them back when its session reopens.
+#[tokio::test]
+async fn rows_of_a_lost_claim_count_while_they_cannot_be_given_back() {
+    let mut scene = scene(limits(2, 0)).await;
+    let topic = scene.topic.clone();
+    scene.enqueue(10).await;
+    let proxy = FaultProxy::start(scene.db.url()).await;
+    let worker = worker_at(&proxy.url(scene.db.url())).await;
+    ack(&worker, &claim_n(&worker, topic.id, 2).await).await;
+    proxy.drop_reply_after("COMMIT");
+    assert!(worker.claim(topic.id, 2).await.is_err());
+    proxy.sprung().await;
+    let claimed = "SELECT COUNT(*) FROM queue_message WHERE worker_id > 0";
+    assert_eq!(scene.number(claimed).await, 2);
+    let mut stranger = scene.db.connect().await;
+    let lock = "BEGIN; SELECT id FROM queue_message WHERE worker_id > 0 FOR UPDATE";
+    stranger.batch_execute(lock).await.unwrap();
+    assert!(claim(&worker, &topic, 2).await.is_empty(), "two are claimed");
+    stranger.batch_execute("ROLLBACK").await.unwrap();
+}
+
 #[tokio::test]
 async fn a_claim_whose_only_message_was_cancelled_takes_up_no_room() {
     let mut scene = scene(limits(1, 0)).await;
