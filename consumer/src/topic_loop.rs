@@ -192,12 +192,9 @@ impl TopicLoop {
             let enough = busy || order.has_next(&state.waiting);
             return if enough { 0 } else { self.runner.registration.options.max_batch as usize };
         }
-        let (options, size) =
-            (&self.runner.registration.options, self.runner.registration.run_size);
-        let free = self.concurrency().saturating_sub(state.runs.len()) * size;
-        let max_batch = options.max_batch as usize;
+        let max_batch = self.runner.registration.options.max_batch as usize;
         let prefetch = self.prefetch(state);
-        let room = (free + prefetch).saturating_sub(state.waiting.len());
+        let room = (self.free(state) + prefetch).saturating_sub(state.waiting.len());
         // Small claims cost as much as large ones: wait until half of the prefetch is used up.
         let worth = (prefetch / 2).max(1);
         if room < worth && !state.waiting.is_empty() { 0 } else { room.min(max_batch) }
@@ -218,6 +215,12 @@ impl TopicLoop {
     fn concurrency(&self) -> usize {
         let slots = self.share.as_ref().map_or(usize::MAX, Share::slots);
         self.runner.registration.options.concurrency.min(slots)
+    }
+
+    /// Returns how many messages the free handlers of this topic could take.
+    fn free(&self, state: &State) -> usize {
+        let handlers = self.concurrency().saturating_sub(state.runs.len());
+        handlers * self.runner.registration.run_size
     }
 
     /// Returns whether a claimed message takes the place of another one that could run.
@@ -299,6 +302,9 @@ impl TopicLoop {
                 self.give_up_paused(state);
                 if state.waiting.is_empty() {
                     state.slot = None;
+                } else {
+                    // They were claimed while the earlier ones were given back.
+                    state.parked = false;
                 }
             }
             Ok(Asked::Busy) => {

@@ -39,7 +39,8 @@ impl TopicLoop {
         if self.surplus_due(state).is_some_and(|due| due <= now) {
             state.run_time = state.run_time.max(Some(WAITED));
         }
-        let keep = self.prefetch(state);
+        // Those for free handlers wait for the topic's turn.
+        let keep = self.free(state) + self.prefetch(state);
         if state.waiting.len() > keep {
             self.give_back(state.waiting.split_off(keep));
         }

@@ -203,7 +203,9 @@ async fn a_message_that_waited_for_its_turn_too_long_is_claimed_anew() {
                 Ok(())
             }
         });
-        let consumer = consumer.options(shared(1));
+        // A message waits for half a lease.
+        let consumer =
+            consumer.options(ConsumerOptions { lease: Duration::from_secs(20), ..shared(1) });
         let consumer = consumer.raw_handler(slow.name.clone(), weight(1), handler);
         let note = Arc::clone(&handled);
         let handler = With(move |context: Context| {
@@ -221,6 +223,10 @@ async fn a_message_that_waited_for_its_turn_too_long_is_claimed_anew() {
         store::inspect::depth(&mut conn, limited.id).await.expect("a depth").claimed == 0
     })
     .await;
+    // Nothing is claimed until the turn comes.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let left = store::inspect::peek(&mut conn, limited.id, 1).await.expect("peeked");
+    assert_eq!((left[0].conn_id, left[0].delivery_no), (None, 1));
     assert_eq!(*handled.lock().expect("unpoisoned"), None);
     go_on.notify_one();
     drained(&database, &limited).await;
