@@ -56,6 +56,12 @@ impl Program {
     /// # Panics
     /// If none comes within [`PATIENCE`](crate::PATIENCE), or before the program ends.
     pub async fn said(&self, text: &str) -> String {
+        let said = self.said_or_ended(text).await;
+        said.unwrap_or_else(|| panic!("It has ended, and did not say: {text}"))
+    }
+
+    /// As [`said`](Self::said), but returns `None` if the program ends before.
+    pub async fn said_or_ended(&self, text: &str) -> Option<String> {
         let mut said = None;
         until(text, async || {
             let has_ended = self.reader.is_finished();
@@ -63,7 +69,7 @@ impl Program {
             said.is_some() || has_ended
         })
         .await;
-        said.unwrap_or_else(|| panic!("It has ended, and did not say: {text}"))
+        said
     }
 
     /// Its process id.

@@ -43,8 +43,14 @@ impl Chromium {
         let told = r#"exec "$0" --port=0 1>&2"#;
         let folder = tempfile::tempdir().expect("a folder");
         command.args(["-c", told, &driver]).stdout(Stdio::null()).env("TMPDIR", folder.path());
-        let program = Program::start(&mut command);
-        let line = program.said("started successfully on port").await;
+        let (program, line) = loop {
+            let program = Program::start(&mut command);
+            if let Some(line) = program.said_or_ended("started successfully on port").await {
+                break (program, line);
+            }
+            // It takes a port that is free for IPv6, and ends if another has it for IPv4.
+            assert!(!program.lines("Address already in use").is_empty(), "the driver has ended");
+        };
         let port = line.trim_end_matches('.').rsplit(' ').next().expect("a port").to_owned();
         let mut wishes = DesiredCapabilities::chrome();
         wishes.set_binary(&browser).expect("a path");
