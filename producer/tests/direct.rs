@@ -4,7 +4,8 @@
 
 use crate::setup::{depth, messages};
 use rowmq_core::connection::transaction;
-use rowmq_core::model::TopicSettings;
+use rowmq_core::model::{ClaimNo, DeliveryNo, Offset, PartitionNo, TopicSettings};
+use rowmq_core::store::stream::log::{Reading, Stretch};
 use rowmq_core::stream::group::create_stream;
 use rowmq_core::stream::{Contention, sequence};
 use rowmq_core::{NewMessage, TopicName, store};
@@ -38,13 +39,15 @@ async fn stream() -> (TestDatabase, TopicName) {
 
 /// Returns the offsets and bodies of the log.
 async fn log(database: &TestDatabase) -> Vec<(u64, String)> {
-    use diesel::QueryDsl;
-    use diesel_async::RunQueryDsl;
-    use rowmq_core::schema::queue_log::dsl;
-    let rows = dsl::queue_log.order(dsl::offset_no).select((dsl::offset_no, dsl::body));
-    let rows: Vec<(u64, Vec<u8>)> = rows.load(&mut database.connect().await).await.expect("read");
+    let mut conn = database.connect().await;
+    let name = TopicName::new("s").expect("a name");
+    let stream = store::topic::existing(&mut conn, &name).await.expect("read").id;
+    let reading = Reading { group: stream, claim_no: ClaimNo(0), delivery_no: DeliveryNo(0) };
+    let (lo, hi) = (Offset(0), Offset(100_000));
+    let stretch = Stretch { stream, partition: PartitionNo(0), lo, hi };
+    let read = store::stream::log::read(&mut conn, stretch, reading).await.expect("read");
     let text = |body: Vec<u8>| String::from_utf8(body).expect("text");
-    rows.into_iter().map(|(offset, body)| (offset, text(body))).collect()
+    read.into_iter().map(|one| (one.row.0, text(one.body))).collect()
 }
 
 async fn sequence_all(database: &TestDatabase, name: &TopicName) {

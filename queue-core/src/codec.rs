@@ -217,11 +217,11 @@ impl Codecs {
         self
     }
 
-    /// Whether a body with these headers needs no decoding: it is not encoded, and no codec is
-    /// required.
+    /// Whether a body with these headers needs no decoding: it is not encoded, no codec is
+    /// required, and it was not in a page that is damaged.
     #[must_use]
     pub fn pass(&self, headers: &Headers) -> bool {
-        self.required.is_empty() && !is_encoded(headers)
+        self.required.is_empty() && !is_encoded(headers) && headers.damaged_page().is_none()
     }
 
     /// Sets the most bytes of a decoded body, and of the decoded bodies of a batch together.
@@ -298,12 +298,15 @@ impl Codecs {
     /// if it is not encoded.
     ///
     /// # Errors
-    /// As [`Codecs::decode_of`].
+    /// As [`Codecs::decode_of`]; [`CodecError::DamagedPage`].
     pub fn decoded(
         &self,
         topic: &TopicName,
         delivery: &Delivery,
     ) -> Result<Option<Delivery>, CodecError> {
+        if let Some(reason) = delivery.headers.damaged_page() {
+            return Err(CodecError::DamagedPage { reason: reason.to_owned() });
+        }
         let of = Owner { topic, msg_id: delivery.msg_id };
         let Some(body) = self.decode_of(&of, &delivery.headers, &delivery.body)? else {
             return Ok(None);

@@ -25,7 +25,7 @@ use crate::doorbell;
 use crate::model::{Access, Error, Fault, Result};
 use crate::procedures;
 use crate::store::doctor::{self as ask, Variables};
-use crate::store::switch;
+use crate::store::{migration, switch};
 
 /// How long the whole self-test may take.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -189,6 +189,7 @@ async fn ask_more(
     let may_see = |accounts: &[Account]| account.is_none_or(|account| accounts.contains(&account));
     if has_schema && may_see(&[Account::Operator]) {
         checks.push(shape::tables(&mut conn).await?);
+        checks.push(pages(&mut conn).await?);
     }
     if has_schema && may_see(&[Account::Operator, Account::Janitor]) {
         checks.push(lost::messages(&mut conn).await?);
@@ -361,6 +362,16 @@ async fn doorbell(url: &ServerUrl) -> Check {
         Err(error) => format!("consumers poll, as by default. {error}"),
     };
     check("doorbell", true, Verdict::Ok, detail)
+}
+
+/// Only the speed of streams depends on it.
+async fn pages(conn: &mut impl Connection) -> Result<Check> {
+    let detail = if migration::writes_pages(conn).await? {
+        "the logs of streams hold several messages a row"
+    } else {
+        "the logs of streams hold a message a row; pages are faster: `rowmq migrate --pages`, once no program of version 0.1 is in use"
+    };
+    Ok(check("pages", true, Verdict::Ok, detail.to_owned()))
 }
 
 /// A switch set for maintenance is easily forgotten, and nothing else fails.

@@ -13,7 +13,7 @@ use crate::model::found::{Filter, Found, State, StateWord};
 use crate::model::{Change, Error, MsgId, Position, Result, RowId, Topic, TopicName};
 use crate::store::find::{Bodies, TablePosition, by_ids};
 use crate::store::inspect::MessageTable;
-use crate::store::stream::log;
+use crate::store::stream::log::{self, Erased};
 use crate::store::stream::partition::{self, Partition};
 use crate::store::topic as topics;
 
@@ -35,6 +35,13 @@ pub enum ErasureError {
     /// Neither the log of the stream nor a group has the message.
     #[error("The log of '{0}' has no message {1}, and there is no copy of it: check the id.")]
     Unknown(TopicName, MsgId),
+    /// The message is in a page that cannot be read.
+    #[error(
+        "The page of the log of '{0}' that holds the message {1}, at {partition}:{offset}, is damaged, so nothing in it can be erased: let retention remove it, and purge the dead letters that groups make of it.",
+        partition = .2.partition,
+        offset = .2.offset
+    )]
+    Damaged(TopicName, MsgId, Position),
     /// The database failed, or the account may not write the audit.
     #[error(transparent)]
     Failed(#[from] Error),
@@ -123,14 +130,22 @@ pub async fn erase(
         Some(StateWord::Scheduled) => return Err(ErasureError::Waits(topic, id)),
         _ => {}
     }
+    let mut damaged = None;
     let overwrite = async |conn: &mut Link| {
         let mut erased = 0;
         for at in &positions {
-            erased += usize::from(log::erase(conn, stream.id, *at, id).await?);
+            match log::erase(conn, stream.id, *at, id).await? {
+                Erased::Now => erased += 1,
+                Erased::Before => {}
+                Erased::Damaged => damaged = Some(*at),
+            }
         }
         Ok(erased)
     };
     let erased = by.make_counted(session, "erase the message", overwrite).await?;
+    if let Some(at) = damaged {
+        return Err(ErasureError::Damaged(topic, id, at));
+    }
     let copies = copies(session, stream, id, inbox).await?;
     if positions.is_empty() && copies.is_empty() {
         return Err(ErasureError::Unknown(topic, id));

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use diesel_async::AsyncMysqlConnection;
 
 use crate::connection::{Connection, ServerUrl, SessionKind, connect, connect_to_any};
-use crate::model::{Error, Fault, Result};
+use crate::model::{CannotMigrate, Error, Fault, Result};
 use crate::procedures::{self, Routine};
 use crate::store::{self, installation::Links};
 
@@ -25,6 +25,7 @@ const MIGRATIONS: &[(&str, &str)] = &[
         include_str!("../migrations/2026-11-24-000001_keep_dead/up.sql"),
     ),
     ("2026-11-28-000001_shares", include_str!("../migrations/2026-11-28-000001_shares/up.sql")),
+    ("2026-11-29-000001_pages", include_str!("../migrations/2026-11-29-000001_pages/up.sql")),
 ];
 
 /// How long to wait for another migrator.
@@ -75,7 +76,7 @@ pub async fn pending(url: &ServerUrl) -> Result<Vec<Pending>> {
 /// Brings the database behind `url` up to date. Returns the migrations it applied.
 ///
 /// # Errors
-/// [`Error::ReadOnly`] on a server that takes no writes; [`Error::MigrationRunning`]; a database
+/// [`Error::ReadOnly`] on a server that takes no writes; [`CannotMigrate::Running`]; a database
 /// failure.
 pub async fn run(url: &ServerUrl) -> Result<Vec<Pending>> {
     let mut conn = connect(url, SessionKind::Plain).await?;
@@ -83,9 +84,7 @@ pub async fn run(url: &ServerUrl) -> Result<Vec<Pending>> {
         store::installation::make_table(&mut conn).await?;
         store::installation::keep_secret(&mut conn, rand::random()).await?;
     }
-    if !store::migration::take_lock(&mut conn, LOCK_WAIT).await? {
-        return Err(Error::MigrationRunning { database: url.database().to_owned() });
-    }
+    lock(&mut conn, url).await?;
     store::migration::make_ledger(&mut conn).await?;
     let applied = store::migration::applied(&mut conn).await?;
     let mut done = Vec::new();
@@ -98,9 +97,56 @@ pub async fn run(url: &ServerUrl) -> Result<Vec<Pending>> {
     if is_ours(&applied) {
         done.extend(repair_procedures(&mut conn).await?);
     }
+    if applied.is_empty() {
+        // No older program can be at work in a new database.
+        turn_pages_on(&mut conn, url).await?;
+    }
     // The driver closes the connection some time after this. After an error the lock ends with it.
     store::migration::release_lock(&mut conn).await?;
     Ok(done)
+}
+
+async fn lock(conn: &mut impl Connection, url: &ServerUrl) -> Result<()> {
+    match store::migration::take_lock(conn, LOCK_WAIT).await? {
+        true => Ok(()),
+        false => Err(CannotMigrate::Running { database: url.database().to_owned() }.into()),
+    }
+}
+
+/// Returns whether the logs of streams are written in pages. They are in databases that this
+/// release has created, and in others after [`write_pages`].
+///
+/// # Errors
+/// [`Error::Connect`]; a database failure.
+pub async fn writes_pages(url: &ServerUrl) -> Result<bool> {
+    let mut conn = connect_to_any(url, SessionKind::Plain).await?;
+    store::migration::writes_pages(&mut conn).await
+}
+
+/// Has the logs of streams written in pages from now on, which programs of version 0.1 cannot read:
+/// the server refuses workers of that version afterwards.
+///
+/// # Errors
+/// [`CannotMigrate::OldWorkers`] if one of them is alive; otherwise as [`run`].
+pub async fn write_pages(url: &ServerUrl) -> Result<()> {
+    let mut conn = connect(url, SessionKind::Plain).await?;
+    lock(&mut conn, url).await?;
+    if !store::migration::writes_pages(&mut conn).await? {
+        turn_pages_on(&mut conn, url).await?;
+    }
+    store::migration::release_lock(&mut conn).await
+}
+
+async fn turn_pages_on(conn: &mut impl Connection, url: &ServerUrl) -> Result<()> {
+    let refusing = store::migration::refuse_old_workers(conn).await;
+    let workers = store::migration::old_workers(conn).await?;
+    if workers > 0 {
+        let database = url.database().to_owned();
+        return Err(CannotMigrate::OldWorkers { database, workers }.into());
+    }
+    refusing?;
+    store::migration::default_to_pages(conn).await?;
+    store::migration::write_pages(conn).await
 }
 
 /// Whether this program knows every migration of the database. If not, it is older than the program

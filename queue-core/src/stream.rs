@@ -10,6 +10,7 @@ mod append;
 pub mod broadcast;
 mod claim;
 pub mod group;
+mod pack;
 mod pick;
 pub mod retention;
 mod sequence;

@@ -99,6 +99,10 @@ pub enum Rule {
     GoneIsAskedTwice,
     /// A ROLLBACK that was killed is sent again.
     RollbacksAreRepeated,
+    /// A claim that ends within a page reads its messages of that page.
+    PartsOfPagesAreRead,
+    /// Retention keeps a page while it keeps a message of it.
+    PagesAreKept,
 }
 
 impl Rule {
@@ -112,7 +116,9 @@ impl Rule {
             | Self::RangesCompared
             | Self::RangesRescued
             | Self::AcksTakeTurns
-            | Self::GoneIsAskedTwice => Subject::Stream,
+            | Self::GoneIsAskedTwice
+            | Self::PartsOfPagesAreRead
+            | Self::PagesAreKept => Subject::Stream,
             _ => Subject::Queue,
         }
     }
@@ -227,6 +233,17 @@ impl Rule {
             Self::DeletesWait if text.starts_with("SELECT id AS _id FROM queue_") => {
                 text.strip_suffix(" LIMIT 1 FOR UPDATE")?.to_owned() + " LIMIT 1"
             }
+            Self::PartsOfPagesAreRead => text.replace(
+                "offset_no < ? AND offset_no + 1 < ? + messages",
+                "offset_no < ? AND offset_no < ? + 0 * messages",
+            ),
+            Self::PagesAreKept if text.starts_with("DELETE l FROM queue_log") => {
+                text.replace("offset_no < ?", "offset_no + 1 < ? + messages")
+            }
+            Self::PagesAreKept => text.replace(
+                "SELECT offset_no, messages, sequenced_at FROM queue_log",
+                "SELECT offset_no, 1 AS messages, sequenced_at FROM queue_log",
+            ),
             Self::RangesOfDoneRows if text.starts_with("DELETE m") => widened(text)?,
             _ => return None,
         };

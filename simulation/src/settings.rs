@@ -72,4 +72,6 @@ pub(crate) struct Streamed {
     pub(crate) groups: Vec<bool>,
     /// How long a message is kept; what a group has not handled is always kept.
     pub(crate) retention: Duration,
+    /// Whether its log is written in pages.
+    pub(crate) pages: bool,
 }

@@ -92,13 +92,23 @@ pub(crate) struct Source {
 #[derive(Debug, Clone)]
 pub(crate) enum From {
     Table(String),
-    /// `JSON_TABLE` over an array of numbers or texts, with the column `id`, and before it, if
-    /// wanted, their positions from 1 on.
+    /// `JSON_TABLE` over an array.
     Json {
         array: Expr,
-        numbered: bool,
+        columns: JsonColumns,
     },
     Query(Query),
+}
+
+/// The columns of a `JSON_TABLE`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum JsonColumns {
+    /// `id`, a number or a text.
+    Id,
+    /// The positions from 1 on, and `id`.
+    PlaceAndId,
+    /// `id` and `page` of elements that are pairs of numbers.
+    IdAndPage,
 }
 
 #[derive(Debug, Clone)]

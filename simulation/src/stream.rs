@@ -33,6 +33,9 @@ pub(crate) async fn create(
     let retention = Retention { time: Some(streamed.retention), ..Retention::default() };
     let of_stream = TopicSettings { retention, trace: settings.trace, ..TopicSettings::default() };
     create_stream(conn, &stage.topic, streamed.partitions, &of_stream).await?;
+    if streamed.pages {
+        store::migration::write_pages(conn).await?;
+    }
     for (n, ordered) in streamed.groups.iter().enumerate() {
         let name = TopicName::of_group(&stage.topic, &format!("g{n}"))?;
         let retry = RetryPolicy::Fixed(Duration::from_millis(200));
@@ -155,11 +158,16 @@ impl Stage {
                 ));
             }
         }
-        let logged =
-            read(self, "queue_log", |of| (of("partition_no") as u32, of("offset_no") as u64));
+        let logged = read(self, "queue_log", |of| {
+            let end = of("offset_no") as u64 + 1;
+            (of("partition_no") as u32, end - of("messages") as u64..end)
+        });
         for (partition, (first, next)) in ends {
-            let here = logged.iter().filter(|(no, _)| *no == partition).map(|(_, offset)| *offset);
-            if !here.eq(first..next) {
+            let here = logged.iter().filter(|(no, _)| *no == partition);
+            // Retention leaves a page while one of its messages is kept.
+            let offsets =
+                here.flat_map(|(_, offsets)| offsets.clone()).skip_while(|at| *at < first);
+            if !offsets.eq(first..next) {
                 return Some(format!("partition {partition} has not {first}..{next}"));
             }
         }
@@ -249,14 +257,20 @@ impl Stage {
         let engine = self.server.engine.borrow();
         let number_of_table = engine.table("queue_log");
         let table = &engine.tables[number_of_table];
-        let id = table.definition.place("msg_id").expect("a column");
+        let [id, entries] =
+            ["msg_id", "entries"].map(|name| table.definition.place(name).expect("a column"));
         let mut log = BTreeMap::new();
         for change in engine.changes.iter().filter(|change| change.table == number_of_table) {
             let Some(row) = &change.after else { continue };
-            let Value::Bytes(bytes) = &row[id] else { continue };
-            let place =
-                (number(table, row, "partition_no") as u32, number(table, row, "offset_no") as u64);
-            log.extend(MsgId::from_bytes(bytes).map(|id| (place, id)));
+            let last = number(table, row, "offset_no") as u64;
+            let partition = number(table, row, "partition_no") as u32;
+            let ids = match (&row[entries], &row[id]) {
+                (Value::Bytes(entries), _) => store::stream::log::ids(entries),
+                (_, Value::Bytes(id)) => MsgId::from_bytes(id).into_iter().collect(),
+                _ => Vec::new(),
+            };
+            let first = last + 1 - ids.len() as u64;
+            log.extend((first..).map(|offset| (partition, offset)).zip(ids));
         }
         log
     }

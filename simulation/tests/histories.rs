@@ -99,8 +99,11 @@ fn histories_have_faults_that_are_felt() {
             sum(|played| played.cancelled.stopped),
             sum(|played| played.cancelled.fenced),
         ];
-        let all = cancelled.iter().all(|n| *n > 2);
-        assert!(all || !is_queue && cancelled[0] > 0, "{subject:?}: {cancelled:?}");
+        let felt = match is_queue {
+            true => cancelled.iter().all(|n| *n > 2),
+            false => cancelled.iter().any(|n| *n > 0),
+        };
+        assert!(felt, "{subject:?}: {cancelled:?}");
     }
 }
 

@@ -227,3 +227,13 @@ fn acks_in_transactions_that_do_not_hold_their_range_are_found() {
 fn going_on_after_a_killed_rollback_is_found() {
     is_found(Rule::RollbacksAreRepeated, Weather::Wild);
 }
+
+#[test]
+fn reading_only_the_pages_that_a_claim_holds_whole_is_found() {
+    is_found(Rule::PartsOfPagesAreRead, Weather::Calm);
+}
+
+#[test]
+fn removing_a_page_of_which_a_message_is_kept_is_found() {
+    is_found(Rule::PagesAreKept, Weather::Calm);
+}

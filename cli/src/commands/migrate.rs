@@ -13,6 +13,9 @@ pub(crate) struct Migrate {
     /// Print the SQL that would be run, and change nothing.
     #[arg(long)]
     dry_run: bool,
+    /// Also have the logs of streams written in pages, once no program of version 0.1 is in use.
+    #[arg(long, conflicts_with = "dry_run")]
+    pages: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -58,7 +61,15 @@ impl Migrate {
         } else {
             format!("The database '{database}' has been migrated: {}.", applied.join(", "))
         };
-        invocation.output.report(&Applied { database, applied }, &sentence)
+        if self.pages {
+            migration::write_pages(&url).await?;
+        }
+        let pages = if migration::writes_pages(&url).await? {
+            ""
+        } else {
+            " The logs of streams hold a message a row: run `rowmq migrate --pages` once no program of version 0.1 is in use."
+        };
+        invocation.output.report(&Applied { database, applied }, &format!("{sentence}{pages}"))
     }
 }
 

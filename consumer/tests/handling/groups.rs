@@ -4,18 +4,21 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use diesel_async::SimpleAsyncConnection;
 use rowmq_consumer::SettledListener;
+use rowmq_core::connection::transaction;
 use rowmq_core::handler::{BatchHandler, Context, HandlerError};
 use rowmq_core::model::{HeaderCondition, OffsetSpec, RetryPolicy, TopicSettings};
 use rowmq_core::store::stream::standing;
 use rowmq_core::stream::group::{create_group, create_stream, reset_group};
+use rowmq_core::stream::{Contention, sequence};
 use rowmq_core::worker::SettleOutcome;
 use rowmq_core::{NewMessage, Topic, TopicName, store};
 use rowmq_test::TestDatabase;
 use rowmq_test::until;
 use tokio::sync::Notify;
 
-use crate::handling::running::{Running, With, one_at_a_time, patient, send};
+use crate::handling::running::{Running, With, dead, one_at_a_time, patient, send};
 
 /// Creates a stream of `partitions`, and groups of it whose retries come back at once.
 async fn stage(
@@ -319,4 +322,39 @@ async fn a_message_of_a_stream_has_no_checkpoint() {
     until("handled", async || !seen.lock().expect("unpoisoned").is_empty()).await;
     running.stop().await;
     assert!(seen.lock().expect("unpoisoned")[0].contains("messages of a stream have none"));
+}
+
+/// A byte of the log has changed on the disk.
+#[tokio::test]
+async fn a_damaged_page_never_reaches_a_handler_and_stops_nothing() {
+    for ordered in [false, true] {
+        let (database, stream, groups) = stage(1, &["g"], ordered).await;
+        let sent: Vec<_> = (0..130).map(|n| NewMessage::new(n.to_string())).collect();
+        send(&database, &stream, &sent).await;
+        let mut conn = database.connect().await;
+        let turn = async |conn: &mut _| sequence(conn, stream.id, 1000, Contention::Wait).await;
+        transaction(&mut conn, "test", turn).await.expect("sequenced");
+        let damage = "UPDATE queue_log SET body = INSERT(body, 1, 1, '?') WHERE offset_no = 127";
+        conn.batch_execute(damage).await.expect("damaged");
+        let seen = Seen::default();
+        let running = Running::start(&database, |builder| {
+            let (note, name) = (Arc::clone(&seen), groups[0].name.clone());
+            let handle = move |context: Context| {
+                note.lock().expect("a lock").push(text(&context));
+                async { Ok(()) }
+            };
+            builder.raw_handler(name, rowmq_consumer::TopicOptions::default(), With(handle))
+        });
+        // Each claim that meets the page gets it, and one may end in the middle of it.
+        until("it is a dead letter", async || !dead(&database, &groups[0]).await.is_empty()).await;
+        until("the others are handled", async || seen.lock().expect("a lock").len() == 66).await;
+        running.stop().await;
+        let others: BTreeSet<_> = (0..64).chain(128..130).map(|n: usize| n.to_string()).collect();
+        assert_eq!(seen.lock().expect("a lock").iter().cloned().collect::<BTreeSet<_>>(), others);
+        let bodies: String = (65..128).map(|n| n.to_string()).collect();
+        for (body, error) in dead(&database, &groups[0]).await {
+            assert!(error.contains("page of the log") && error.contains("checksum"), "{error}");
+            assert!(body.ends_with(&format!("?4{bodies}")), "all bytes of the page");
+        }
+    }
 }

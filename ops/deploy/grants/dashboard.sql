@@ -19,5 +19,5 @@ GRANT SELECT (due_at, id, topic_id, priority, delivery_no, failures, crashes, en
 GRANT SELECT (id, topic_id, priority, delivery_no, failures, crashes, enqueued_at, cause, died_at) ON queue_dead TO 'queue_dashboard'@'%';
 GRANT SELECT (id, topic_id, priority, delivery_no, failures, crashes, enqueued_at, outcome, settled_at, keep_until) ON queue_archive TO 'queue_dashboard'@'%';
 GRANT SELECT (name, topic_id, cron, time_zone, missed, paused, next_at, last_at, ticks, priority) ON queue_schedule TO 'queue_dashboard'@'%';
-GRANT SELECT (topic_id, partition_no, offset_no, enqueued_at, sequenced_at, expires_at) ON queue_log TO 'queue_dashboard'@'%';
+GRANT SELECT (topic_id, partition_no, offset_no, messages, enqueued_at, sequenced_at, expires_at) ON queue_log TO 'queue_dashboard'@'%';
 GRANT SELECT (id, group_id, partition_no, mark, hi, worker_id, claim_no, conn_id, delivery_no, failures, crashes, suspicions, ready_at, claimed_at) ON queue_range TO 'queue_dashboard'@'%';

@@ -29,7 +29,7 @@ const AFTER: u64 = 8000;
 impl Search<'_> {
     /// Reads the message at a position of the log.
     pub(super) async fn at(&mut self, position: Position) -> Result<()> {
-        let (stream, bodies) = (self.topic.id, self.query.bodies);
+        let (stream, bodies) = (self.topic, self.query.bodies);
         let read = async |conn: &mut Link| {
             search::at(conn, stream, position.partition, &[position.offset], bodies).await
         };
@@ -98,7 +98,7 @@ impl Search<'_> {
         mut stretch: Stretch,
         share: usize,
     ) -> Result<(usize, Option<Offset>)> {
-        let (query, bodies) = (self.query, self.query.bodies);
+        let (query, topic, bodies) = (self.query, self.topic, self.query.bodies);
         let mut seen = 0;
         while stretch.lo < stretch.hi {
             let room = query.limit.saturating_sub(self.answer.found.len());
@@ -117,7 +117,7 @@ impl Search<'_> {
             wanted.truncate(room);
             for some in wanted.chunks(READ) {
                 let read = async |conn: &mut Link| {
-                    search::at(conn, stretch.stream, stretch.partition, some, bodies).await
+                    search::at(conn, topic, stretch.partition, some, bodies).await
                 };
                 let found = self.session.call("read what was found in the log", read).await?;
                 self.take(found);

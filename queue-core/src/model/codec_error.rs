@@ -4,6 +4,14 @@
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum CodecError {
+    /// The page of a stream's log that held the message cannot be read.
+    #[error(
+        "The page of the log that holds this message and others is damaged: {reason}. The body is the whole page: keep it, see whether a replica has a sound one, and look after the server's disk."
+    )]
+    DamagedPage {
+        /// What is wrong with it.
+        reason: String,
+    },
     /// A codec failed to encode.
     #[error("The codec '{codec}' cannot encode the body: {reason}.")]
     Encode {

@@ -1,9 +1,11 @@
 //! The errors of this library: each names the operation and the input, and the next step.
 
+mod cannot_migrate;
 mod class;
 mod fault;
 mod refusals;
 
+pub use self::cannot_migrate::CannotMigrate;
 pub use self::fault::Fault;
 use self::refusals::list_refusals;
 use crate::model::{
@@ -339,12 +341,9 @@ pub enum Error {
         /// What is missing and the fix.
         reason: String,
     },
-    /// Another process is migrating.
-    #[error("Another process is migrating '{database}': wait for it and run this again.")]
-    MigrationRunning {
-        /// The database of the URL.
-        database: String,
-    },
+    /// The database cannot be migrated now.
+    #[error(transparent)]
+    CannotMigrate(#[from] CannotMigrate),
     /// A statement failed.
     #[error("{operation} failed: {message}")]
     Database {

@@ -3,6 +3,7 @@ use std::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 
+use crate::model::page::Damage;
 use crate::model::{Error, Result, RetryPolicy};
 
 /// The most bytes that headers may take as JSON. They are read with every claim.
@@ -24,6 +25,9 @@ const KIND: &str = "queue-kind";
 pub struct Headers(pub BTreeMap<String, String>);
 
 impl Headers {
+    /// The header of what is left of a page of the log that cannot be read.
+    pub(crate) const DAMAGED_PAGE: &str = "queue-damaged-page";
+
     /// The value of `name`, if the message carries it.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
@@ -74,6 +78,18 @@ impl Headers {
     /// Sets the message's own limit of attempts.
     pub fn set_max_attempts(&mut self, attempts: NonZeroU32) {
         self.0.insert(MAX_ATTEMPTS.to_owned(), attempts.to_string());
+    }
+
+    /// Why the page that the message was in cannot be read; the body is then the whole page. From
+    /// the header `queue-damaged-page`.
+    #[must_use]
+    pub fn damaged_page(&self) -> Option<&str> {
+        self.get(Self::DAMAGED_PAGE)
+    }
+
+    /// The headers of what is left of a page.
+    pub(crate) fn of_damaged_page(damage: Damage) -> Self {
+        Self::from_iter([(Self::DAMAGED_PAGE, damage.to_string())])
     }
 
     /// The stored form: `None` when there are no headers.

@@ -198,6 +198,10 @@ impl NewMessage {
         self.unique.iter().try_for_each(|unique| unique.check(self.deliver))?;
         self.headers.retry()?;
         self.headers.max_attempts()?;
+        if self.headers.damaged_page().is_some() {
+            let reason = "the header queue-damaged-page is set by the log alone".to_owned();
+            return Err(Error::InvalidHeaders { reason });
+        }
         self.headers.to_stored().map(|_| ())
     }
 }

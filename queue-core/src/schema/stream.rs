@@ -8,6 +8,7 @@ table! {
         partition_no -> Unsigned<Integer>,
         next_offset -> Unsigned<BigInt>,
         first_offset -> Unsigned<BigInt>,
+        pages -> Bool,
     }
 }
 
@@ -24,6 +25,8 @@ table! {
         biz_id -> Nullable<Varbinary>,
         headers -> Nullable<Mediumblob>,
         body -> Longblob,
+        messages -> Unsigned<Integer>,
+        entries -> Nullable<Mediumblob>,
     }
 }
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::installation::Office;
-use super::{Statement, execute, load};
+use super::{Statement, execute, execute_surely, load};
 use crate::connection::Connection;
 use crate::model::{Error, Fault, Result};
 
@@ -57,5 +57,67 @@ pub async fn record(conn: &mut impl Connection, name: &str) -> Result<()> {
     )
     .bytes(name.as_bytes().to_vec());
     execute(conn, "note the migration", statement).await?;
+    Ok(())
+}
+
+/// The constraint that keeps out workers that cannot read pages.
+const READS_PAGES: &str = "queue_worker_reads_pages";
+
+/// What has the logs of streams written in pages: no worker registers that
+/// cannot read them, then new partitions have pages, and then all others.
+const WRITE_PAGES: [&str; 3] = [
+    "ALTER TABLE queue_worker ADD CONSTRAINT queue_worker_reads_pages \
+     CHECK (state <> 'alive' OR version NOT LIKE '0.1.%')",
+    "ALTER TABLE queue_partition ALTER COLUMN pages SET DEFAULT TRUE",
+    "UPDATE queue_partition SET pages = TRUE",
+];
+
+/// No index: returns whether the logs of all streams are written in pages.
+/// False for tables of an older release.
+pub async fn writes_pages(conn: &mut impl Connection) -> Result<bool> {
+    let statement = Statement::new(
+        "SELECT CAST(COUNT(*) AS SIGNED) AS n FROM information_schema.COLUMNS \
+         WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'queue_partition' \
+         AND COLUMN_NAME = 'pages' AND COLUMN_DEFAULT IN ('1', 'TRUE') \
+         AND NOT EXISTS (SELECT 1 FROM queue_partition WHERE NOT pages)",
+    );
+    match load::<u64>(conn, "see whether pages are written", statement).await {
+        Err(error) if error.fault() == Fault::Schema => Ok(false),
+        rows => Ok(rows?.first().is_some_and(|n| *n > 0)),
+    }
+}
+
+/// KEY (`state`): counts the living workers that cannot read pages.
+pub async fn old_workers(conn: &mut impl Connection) -> Result<u64> {
+    let statement = Statement::new(
+        "SELECT CAST(COUNT(*) AS SIGNED) AS n FROM queue_worker \
+         WHERE state = 'alive' AND version LIKE '0.1.%'",
+    );
+    let rows: Vec<u64> = load(conn, "look for old workers", statement).await?;
+    Ok(rows.first().copied().unwrap_or(0))
+}
+
+/// `information_schema`: keeps out workers that cannot read pages: they would skip messages.
+///
+/// # Errors
+/// A database failure, also if such a worker is alive.
+pub async fn refuse_old_workers(conn: &mut impl Connection) -> Result<()> {
+    let statement = Statement::new(
+        "SELECT CAST(COUNT(*) AS SIGNED) AS n FROM information_schema.TABLE_CONSTRAINTS \
+         WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'queue_worker' AND CONSTRAINT_NAME = ?",
+    )
+    .bytes(READS_PAGES.as_bytes());
+    let rows: Vec<u64> = load(conn, "see who may register", statement).await?;
+    if rows.first().is_some_and(|n| *n > 0) { Ok(()) } else { apply(conn, WRITE_PAGES[0]).await }
+}
+
+/// Writes the logs of new streams in pages.
+pub async fn default_to_pages(conn: &mut impl Connection) -> Result<()> {
+    apply(conn, WRITE_PAGES[1]).await
+}
+
+/// No index: writes the logs of all streams in pages from now on.
+pub async fn write_pages(conn: &mut impl Connection) -> Result<()> {
+    execute_surely(conn, "write pages", Statement::new(WRITE_PAGES[2])).await?;
     Ok(())
 }

@@ -6,6 +6,7 @@ pub mod holding;
 pub mod inbox;
 pub mod log;
 pub mod member;
+pub(crate) mod page;
 pub mod partition;
 pub mod passed;
 pub mod range;

@@ -1,10 +1,15 @@
 //! Appending a batch directly to the log, without the inbox: its body is written once instead of
 //! twice.
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::pack::Packer;
 use super::sequence::{lock, sequence_locked};
 use crate::connection::Connection;
-use crate::model::{NewMessage, Position, Result, TopicId};
-use crate::store::stream::log;
+use crate::model::page::PageEntry;
+use crate::model::{NewMessage, PartitionNo, Position, Result, TopicId};
+use crate::store::stream::log::{self, PlacedPage};
 use crate::store::stream::partition::{self, Partition};
 use crate::stream::Contention;
 
@@ -48,7 +53,11 @@ pub async fn append(
     }
     let seen = locked.clone();
     let places = places(&mut locked, messages);
-    log::append(conn, stream, messages, &places).await?;
+    if locked.iter().all(|partition| partition.pages) {
+        log::append_pages(conn, stream, &pages(&seen, messages, &places)?).await?;
+    } else {
+        log::append(conn, stream, messages, &places).await?;
+    }
     for (seen, end) in seen.iter().zip(&locked).filter(|(seen, end)| seen != end) {
         partition::advance(conn, stream, *seen, end.next.0 - seen.next.0).await?;
     }
@@ -80,13 +89,40 @@ fn places(partitions: &mut [Partition], messages: &[NewMessage]) -> Vec<Position
     messages.iter().map(place).collect()
 }
 
+/// Packs the messages into pages, in order.
+fn pages(
+    partitions: &[Partition],
+    messages: &[NewMessage],
+    places: &[Position],
+) -> Result<Vec<PlacedPage>> {
+    let headers = messages.iter().map(|message| message.headers.to_stored());
+    let headers = headers.collect::<Result<Vec<_>>>()?;
+    let packer = |partition: &Partition| (partition.no, Packer::new(partition.no, partition.next));
+    let mut packers: BTreeMap<PartitionNo, Packer<'_>> = partitions.iter().map(packer).collect();
+    for ((message, headers), place) in messages.iter().zip(&headers).zip(places) {
+        let Some(packer) = packers.get_mut(&place.partition) else { continue };
+        let entry = PageEntry {
+            msg_id: message.msg_id,
+            enqueued_after: Duration::ZERO,
+            expires: message.expires,
+            key: message.key.as_deref(),
+            biz_id: message.biz_id.as_deref(),
+            headers: headers.as_deref(),
+            body_bytes: message.body.len(),
+            body: &message.body,
+        };
+        packer.add(entry, None);
+    }
+    Ok(packers.into_values().flat_map(Packer::end).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::model::{Offset, PartitionNo};
 
     fn partition(no: u32, next: u64) -> Partition {
-        Partition { no: PartitionNo(no), first: Offset(0), next: Offset(next) }
+        Partition { no: PartitionNo(no), first: Offset(0), next: Offset(next), pages: false }
     }
 
     #[test]

@@ -38,7 +38,8 @@ pub(crate) async fn pick(
         let hi = end.min(lo + look);
         let stretch = Stretch { lo: Offset(lo), hi: Offset(hi), ..stretch };
         for (offset, headers) in log::headers(conn, stretch).await? {
-            if !filter.wants(&headers) {
+            // A damaged page is for every group: each must hear of it.
+            if !filter.wants(&headers) && headers.damaged_page().is_none() {
                 picked.filtered.push(offset);
             } else if (picked.wanted.len() as u64) < limit {
                 picked.wanted.push(offset);

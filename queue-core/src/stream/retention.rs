@@ -62,6 +62,9 @@ pub async fn excess(conn: &mut impl Connection, topic: &Topic) -> Result<Vec<Exc
         if retention.handled {
             cut = cut.max(handled.unwrap_or(partition.first));
         }
+        // A page goes with its last message.
+        let hard = log::begin_of(conn, topic.id, partition.no, hard).await?.max(partition.first);
+        let cut = log::begin_of(conn, topic.id, partition.no, cut).await?;
         for (lo, hi, if_handled) in [(partition.first, hard, false), (hard, cut, true)] {
             if lo < hi {
                 let stretch = Stretch { stream: topic.id, partition: partition.no, lo, hi };
@@ -131,7 +134,8 @@ pub async fn remove_excess(conn: &mut impl Connection, excess: Excess) -> Result
             }
         }
         let handled = Groups::of(conn, stretch.stream).await?.mark(stretch.partition);
-        stretch.hi = handled.map_or(stretch.hi, |mark| mark.min(stretch.hi));
+        let hi = handled.map_or(stretch.hi, |mark| mark.min(stretch.hi));
+        stretch.hi = log::begin_of(conn, stretch.stream, stretch.partition, hi).await?;
         if stretch.hi <= stretch.lo {
             return Ok(Removed::default());
         }
@@ -146,6 +150,7 @@ pub async fn remove_excess(conn: &mut impl Connection, excess: Excess) -> Result
 /// caller's transaction; returns what is left of the stretch.
 pub async fn remove_some(conn: &mut impl Connection, stretch: Stretch) -> Result<Option<Stretch>> {
     let hi = Offset(stretch.hi.0.min(stretch.lo.0 + CHUNK));
+    let hi = log::begin_of(conn, stretch.stream, stretch.partition, hi).await?;
     log::remove(conn, Stretch { hi, ..stretch }).await?;
     // Last, because the sequencer waits for this row.
     partition::cut(conn, stretch.stream, stretch.partition, hi).await?;

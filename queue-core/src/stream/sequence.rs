@@ -1,13 +1,20 @@
 use std::collections::BTreeMap;
+use std::time::Duration;
 
+use super::pack::Packer;
 use crate::connection::Connection;
-use crate::model::{PartitionNo, Priority, Result, RowId, TopicId};
+use crate::model::page::PageEntry;
+use crate::model::{Moment, PartitionNo, Priority, Result, TopicId};
 use crate::store::row_set::RowSet;
-use crate::store::stream::inbox::{self, Run, Unsequenced};
+use crate::store::stream::inbox::{self, InInbox, Run, Unsequenced};
+use crate::store::stream::log::{self, PlacedPage};
 use crate::store::stream::partition::{self, Partition};
 
 /// The most bytes of bodies that one transaction moves: larger transactions hold up replication.
 const BYTES: u64 = 16 * 1024 * 1024;
+
+/// Up to this mean size, bodies go to the sequencer and back to share pages.
+const SMALL: u64 = 4 * 1024;
 
 /// What to do if another sequencer is at work on the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,31 +111,61 @@ async fn append(
 ) -> Result<()> {
     let seen = *partition;
     for run in runs {
-        inbox::append(conn, run, seen.no, partition.next).await?;
+        if seen.pages && run.bytes <= SMALL * run.rows.len() as u64 {
+            let messages = inbox::read(conn, run).await?;
+            let pages = pages(*partition, &messages);
+            log::append_pages(conn, stream, &pages).await?;
+        } else {
+            // The server copies large bodies by itself: few of them would share a page.
+            inbox::append(conn, run, seen.no, partition.next).await?;
+        }
         partition.next.0 += run.rows.len() as u64;
     }
     partition::advance(conn, stream, seen, partition.next.0 - seen.next.0).await
 }
 
+/// Packs messages that follow the end of the partition into pages, in order.
+fn pages(end: Partition, messages: &[InInbox]) -> Vec<PlacedPage> {
+    let mut packer = Packer::new(end.no, end.next);
+    for message in messages {
+        let entry = PageEntry {
+            msg_id: message.msg_id,
+            enqueued_after: Duration::ZERO,
+            expires: message.expires_at.map(Moment::At),
+            key: message.key.as_deref(),
+            biz_id: message.biz_id.as_deref(),
+            headers: message.headers.as_deref(),
+            body_bytes: message.body.len(),
+            body: &message.body,
+        };
+        packer.add(entry, Some(message.enqueued_at));
+    }
+    packer.end()
+}
+
 /// Groups the rows by partition, then by priority, in order.
 fn by_partition(stream: TopicId, taken: &[Unsequenced]) -> BTreeMap<PartitionNo, Vec<Run>> {
-    let mut rows: BTreeMap<(PartitionNo, Priority), Vec<RowId>> = BTreeMap::new();
+    let mut groups: BTreeMap<_, Vec<&Unsequenced>> = BTreeMap::new();
     for message in taken {
-        rows.entry((message.partition, message.priority)).or_default().push(message.row);
+        groups.entry((message.partition, message.priority)).or_default().push(message);
     }
     let mut runs: BTreeMap<PartitionNo, Vec<Run>> = BTreeMap::new();
-    for ((partition, priority), rows) in rows {
-        let run = Run { stream, priority, rows: RowSet::new(rows) };
-        runs.entry(partition).or_default().push(run);
+    for ((partition, priority), messages) in groups {
+        runs.entry(partition).or_default().push(run(stream, priority, &messages));
     }
     runs
 }
 
 fn by_priority(stream: TopicId, taken: &[Unsequenced]) -> Vec<Run> {
-    let mut rows: BTreeMap<Priority, Vec<RowId>> = BTreeMap::new();
+    let mut groups: BTreeMap<Priority, Vec<&Unsequenced>> = BTreeMap::new();
     for message in taken {
-        rows.entry(message.priority).or_default().push(message.row);
+        groups.entry(message.priority).or_default().push(message);
     }
-    let run = |(priority, rows)| Run { stream, priority, rows: RowSet::new(rows) };
-    rows.into_iter().map(run).collect()
+    groups.into_iter().map(|(priority, messages)| run(stream, priority, &messages)).collect()
+}
+
+fn run(stream: TopicId, priority: Priority, messages: &[&Unsequenced]) -> Run {
+    let rows = RowSet::new(messages.iter().map(|message| message.row));
+    let bytes = messages.iter().map(|message| message.bytes).sum();
+    Run { stream, priority, rows, bytes }
 }

@@ -17,7 +17,7 @@ use rowmq_core::{
     AsyncMysqlConnection, Enqueued, MsgId, NewMessage, Unique, cancel, enqueue_to, stream,
 };
 
-use crate::scene::{Scene, all, claim_n, settle, text};
+use crate::scene::{Scene, all, bodies, claim_n, settle};
 use crate::streams::Stream;
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -149,8 +149,7 @@ async fn a_direct_batch_comes_behind_what_waits_in_the_inbox() {
     };
     let appended = transaction(&mut stream.conn, "test", append).await.unwrap();
     assert_eq!((appended.in_log, appended.sequenced), (true, 3));
-    let order = "SELECT GROUP_CONCAT(body ORDER BY offset_no) FROM queue_log";
-    assert_eq!(text(&mut stream.conn, order).await, "0,1,later");
+    assert_eq!(bodies(&stream.logged().await), ["0", "1", "later"]);
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ use diesel::sql_types::Text;
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
 use futures_util::future::join_all;
 use rowmq_core::connection::{SessionKind, connect};
+use rowmq_core::model::CannotMigrate;
 use rowmq_core::store::{self, installation};
 use rowmq_core::{Error, Fault, migration};
 use rowmq_test::TestDatabase;
@@ -166,7 +167,7 @@ async fn of_migrators_at_the_same_moment_one_migrates_and_all_succeed() {
         loop {
             // Those that come later wait for ten seconds.
             match migration::run(bare.url()).await {
-                Err(Error::MigrationRunning { .. }) => {}
+                Err(Error::CannotMigrate(CannotMigrate::Running { .. })) => {}
                 done => break done.unwrap().len(),
             }
         }
@@ -197,7 +198,7 @@ async fn a_migrator_that_finds_another_at_work_says_so() {
     installation::keep_secret(&mut other, [1; 16]).await.unwrap();
     assert!(rowmq_core::store::migration::take_lock(&mut other, wait).await.unwrap());
     let refused = migration::run(bare.url()).await.unwrap_err();
-    assert!(matches!(refused, Error::MigrationRunning { .. }), "{refused}");
+    assert!(matches!(refused, Error::CannotMigrate(CannotMigrate::Running { .. })), "{refused}");
     // The migrator of another database has another lock.
     let neighbour = TestDatabase::empty_on(scene.db.url()).await;
     migration::run(neighbour.url()).await.unwrap();

@@ -6,6 +6,7 @@ mod erasure;
 mod filters;
 mod groups;
 mod holding;
+mod pages;
 mod plans;
 mod priorities;
 mod reports;
@@ -18,7 +19,9 @@ mod turns;
 
 use std::time::{Duration, Instant};
 
-use rowmq_core::model::{OffsetSpec, TopicSettings};
+use rowmq_core::model::{ClaimNo, DeliveryNo, OffsetSpec, TopicSettings};
+use rowmq_core::store::stream::log::{self, Reading, Stretch};
+use rowmq_core::store::stream::partition;
 use rowmq_core::stream::group::{create_group, create_stream, group_settings};
 use rowmq_core::stream::{Contention, sequence};
 use rowmq_core::worker::Worker;
@@ -42,6 +45,13 @@ impl Stream {
         create_stream(&mut conn, &name, partitions, &TopicSettings::default()).await.unwrap();
         let topic = store::topic::existing(&mut conn, &name).await.unwrap();
         Self { conn, topic, db }
+    }
+
+    /// A stream with a message in each row of its log, as an older release writes it.
+    pub(crate) async fn in_rows(partitions: u32) -> Self {
+        let mut stream = Self::new(partitions).await;
+        stream.sql("UPDATE queue_partition SET pages = FALSE").await;
+        stream
     }
 
     pub(crate) async fn group(&mut self, name: &str, ordered: bool) -> Topic {
@@ -81,6 +91,18 @@ impl Stream {
                 return messages;
             }
         }
+    }
+
+    /// Reads the whole log, in order.
+    pub(crate) async fn logged(&mut self) -> Vec<Delivery> {
+        let stream = self.topic.id;
+        let reading = Reading { group: stream, claim_no: ClaimNo(0), delivery_no: DeliveryNo(0) };
+        let mut logged = Vec::new();
+        for end in partition::all(&mut self.conn, stream).await.unwrap() {
+            let stretch = Stretch { stream, partition: end.no, lo: end.first, hi: end.next };
+            logged.extend(log::read(&mut self.conn, stretch, reading).await.unwrap());
+        }
+        logged
     }
 
     pub(crate) async fn number(&mut self, query: &str) -> i64 {

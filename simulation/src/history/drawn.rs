@@ -108,15 +108,17 @@ fn limits(rng: &mut SmallRng) -> Limits {
 /// own. Dead letters of several groups cannot be distinguished in one topic.
 fn streaming(settings: Settings, rng: &mut SmallRng) -> Settings {
     let groups: Vec<bool> = (0..rng.random_range(1..=2)).map(|_| rng.random()).collect();
+    let (partitions, kept_for) = (rng.random_range(1..=3), rng.random_range(2..=20));
     Settings {
         dead_letter_topic: settings.dead_letter_topic && groups.len() == 1,
         searchable: false,
         dedupe: false,
         limits: Limits::default(),
         stream: Some(Streamed {
-            partitions: rng.random_range(1..=3),
+            partitions,
             groups,
-            retention: Duration::from_secs(rng.random_range(2..=20)),
+            retention: Duration::from_secs(kept_for),
+            pages: kept_for % 2 == 0,
         }),
         ..settings
     }

@@ -216,6 +216,17 @@ fn function(
             let text = value.text();
             Value::bytes(&text[..text.len().min(n.number() as usize)])
         }
+        ("SUBSTRING" | "CONV", values) if values.contains(&Value::Null) => Value::Null,
+        ("SUBSTRING", [value, from, rest @ ..]) => {
+            let bytes = value.text();
+            let rest = rest.first().map_or(bytes.len(), |n| n.number() as usize);
+            let bytes = bytes.into_iter().skip(from.number() as usize - 1).take(rest);
+            Value::bytes(&bytes.collect::<Vec<_>>())
+        }
+        ("CONV", [digits, Value::Number(16), Value::Number(10)]) => {
+            let text = String::from_utf8_lossy(&digits.text()).into_owned();
+            Value::Number(u64::from_str_radix(&text, 16).unwrap_or(0).into())
+        }
         ("RIGHT", [value, n]) => {
             let text = value.text();
             Value::bytes(&text[text.len().saturating_sub(n.number() as usize)..])

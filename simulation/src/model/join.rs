@@ -8,7 +8,7 @@ use super::eval::{Ask, Context, Frame, eval};
 use super::locks::Halt;
 use super::table::Key;
 use super::value::{Row, Value};
-use crate::sql::{Expr, From, Op, Source};
+use crate::sql::{Expr, From, JsonColumns, Op, Source};
 
 /// What a scan does about rows that other sessions have locked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,21 +61,28 @@ impl Engine {
                 self.join_rows(scan, at, columns.into(), vec![row.into()], context, frames, out)
             }
             From::Table(name) => self.join_table(scan, at, name, context, frames, out),
-            From::Json { array, numbered } => {
+            From::Json { array, columns } => {
                 let array = eval(array, context, frames, self)?.text();
                 let ids: Vec<serde_json::Value> = serde_json::from_slice(&array).expect("an array");
                 let id = |id: &serde_json::Value| match id.as_str() {
                     Some(text) => Value::bytes(text.as_bytes()),
                     None => Value::Number(id.as_u64().expect("a number or a text").into()),
                 };
-                let places = (1..).map(Value::Number);
-                if *numbered {
-                    let rows = ids.iter().zip(places).map(|(one, at)| [at, id(one)].into());
-                    let names = ["place".to_owned(), "id".to_owned()].into();
-                    return self.join_rows(scan, at, names, rows.collect(), context, frames, out);
-                }
-                let rows = ids.iter().map(|one| [id(one)].into()).collect();
-                self.join_rows(scan, at, ["id".to_owned()].into(), rows, context, frames, out)
+                let row = |(place, one): (i128, &serde_json::Value)| -> Row {
+                    match columns {
+                        JsonColumns::Id => [id(one)].into(),
+                        JsonColumns::PlaceAndId => [Value::Number(place), id(one)].into(),
+                        JsonColumns::IdAndPage => [id(&one[0]), id(&one[1])].into(),
+                    }
+                };
+                let names: &[&str] = match columns {
+                    JsonColumns::Id => &["id"],
+                    JsonColumns::PlaceAndId => &["place", "id"],
+                    JsonColumns::IdAndPage => &["id", "page"],
+                };
+                let names = names.iter().map(|name| (*name).to_owned()).collect();
+                let rows = (1..).zip(&ids).map(row).collect();
+                self.join_rows(scan, at, names, rows, context, frames, out)
             }
             From::Query(query) => {
                 let rows = self.query(query, context, frames)?;

@@ -1,5 +1,5 @@
 use super::lexer::{Token, tokens};
-use super::{Expr, From, Locking, Query, Rows, Select, Source, Statement};
+use super::{Expr, From, JsonColumns, Locking, Query, Rows, Select, Source, Statement};
 
 /// Reads one statement.
 ///
@@ -301,6 +301,26 @@ impl Parser {
         }
     }
 
+    fn json_columns(&mut self) -> JsonColumns {
+        let numbered = self.take_all("place FOR ORDINALITY");
+        if numbered {
+            self.needs_symbol(",");
+        }
+        if self.take_all("id CHAR") {
+            self.in_parentheses(Self::next);
+            self.needs("PATH");
+        } else {
+            self.needs("id BIGINT UNSIGNED PATH");
+        }
+        self.next();
+        if self.takes_symbol(",") {
+            self.needs("page BIGINT UNSIGNED PATH");
+            self.next();
+            return JsonColumns::IdAndPage;
+        }
+        if numbered { JsonColumns::PlaceAndId } else { JsonColumns::Id }
+    }
+
     fn source(&mut self, left: bool) -> Source {
         let table = if self.is_symbol("(") {
             From::Query(self.in_parentheses(Self::query))
@@ -310,22 +330,9 @@ impl Parser {
             self.needs_symbol(",");
             assert_eq!(self.next(), Token::Text(b"$[*]".to_vec()), "elements of an array");
             self.needs("COLUMNS");
-            let numbered = self.in_parentheses(|p| {
-                let numbered = p.take_all("place FOR ORDINALITY");
-                if numbered {
-                    p.needs_symbol(",");
-                }
-                if p.take_all("id CHAR") {
-                    p.in_parentheses(Self::next);
-                    p.needs("PATH");
-                } else {
-                    p.needs("id BIGINT UNSIGNED PATH");
-                }
-                p.next();
-                numbered
-            });
+            let columns = self.in_parentheses(Self::json_columns);
             self.needs_symbol(")");
-            From::Json { array, numbered }
+            From::Json { array, columns }
         } else {
             let mut name = self.word();
             if self.takes_symbol(".") {

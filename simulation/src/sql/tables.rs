@@ -9,7 +9,10 @@ const MIGRATION: &str = include_str!("../../../migrations/2026-11-21-000001_queu
 
 const SHARES: &str = include_str!("../../../migrations/2026-11-28-000001_shares/up.sql");
 
-const LATER: &str = include_str!("../../../migrations/2026-11-24-000001_keep_dead/up.sql");
+const LATER: [&str; 2] = [
+    include_str!("../../../migrations/2026-11-24-000001_keep_dead/up.sql"),
+    include_str!("../../../migrations/2026-11-29-000001_pages/up.sql"),
+];
 
 #[derive(Debug, Clone)]
 pub(crate) struct Column {
@@ -48,13 +51,15 @@ pub(crate) fn definitions() -> Vec<Definition> {
     tables
 }
 
-/// Adds the columns of later migrations, which each add one by a separate statement.
+/// Adds the columns of later migrations.
 fn add_columns(tables: &mut [Definition]) {
-    for addition in LATER.split("ALTER TABLE ").skip(1) {
+    for addition in LATER.iter().flat_map(|text| text.split("ALTER TABLE ").skip(1)) {
         let (table, text) = addition.split_once(" ADD COLUMN ").expect("it adds a column");
         let text = text.split(", ALGORITHM").next().unwrap_or_default();
         let table = tables.iter_mut().find(|known| known.name == table).expect("a table");
-        table.columns.push(column(&mut Parser::new(text)));
+        for text in text.split(", ADD COLUMN ") {
+            table.columns.push(column(&mut Parser::new(text)));
+        }
     }
 }
 

@@ -9,7 +9,8 @@ use crate::model::{
     DeadCause, DeliveryNo, Moment, Offset, OnDone, PartitionNo, RangeId, Result, TopicId, WorkerId,
 };
 use crate::store::moves::{self, Outcome};
-use crate::store::row_set::{LIST_LIMIT, placeholders};
+use crate::store::row_set::LIST_LIMIT;
+use crate::store::stream::{log, page};
 use crate::store::topic::dead_letter_topic;
 use crate::store::{execute_surely, ledger};
 
@@ -74,29 +75,19 @@ impl Past {
 
 impl Filed {
     /// Selects the messages with the columns that a message has in the hot table.
-    fn source(&self, offsets: &[Offset]) -> Statement<'static> {
-        // Padded, so that there are few statement texts and they stay prepared.
-        let n = offsets.len().next_power_of_two();
-        let last = offsets.last().into_iter().cycle();
-        let padded = offsets.iter().chain(last).take(n).map(|offset| offset.0);
+    fn source(&self, places: &[(Offset, Offset)]) -> Statement<'static> {
         let head = Statement::new(" FROM (SELECT CAST(? AS UNSIGNED) AS topic_id, 5 AS priority, ")
             .number(self.group.0)
             .followed_by(self.past.columns());
-        let rest = Statement::new(format!(
+        let columns = Statement::new(
             "CAST(? AS UNSIGNED) AS delivery_no, CAST(? AS UNSIGNED) AS worker_id, \
              CAST(NULL AS BINARY) AS unique_key, \
-             msg_id, enqueued_at, expires_at, ordering_key, biz_id, headers, body \
-             FROM queue_log FORCE INDEX (PRIMARY) \
-             WHERE queue_log.topic_id = ? AND partition_no = ? AND offset_no IN ({})) m",
-            placeholders(n)
-        ));
-        let rest = rest
-            .number(self.delivery_no.0)
-            .number(self.worker.0)
-            .number(self.stream.0)
-            .number(self.partition.0)
-            .numbers(padded);
-        head.followed_by(rest)
+             o.msg_id, o.enqueued_at, o.expires_at, o.ordering_key, o.biz_id, o.headers, o.body \
+             FROM (",
+        );
+        head.followed_by(columns.number(self.delivery_no.0).number(self.worker.0))
+            .followed_by(page::messages(self.stream, self.partition, places))
+            .sql(") o) m")
     }
 
     async fn file(
@@ -107,8 +98,9 @@ impl Filed {
         tail: Option<Statement<'static>>,
     ) -> Result<usize> {
         let mut filed = 0;
-        for offsets in self.offsets.chunks(LIST_LIMIT) {
-            let statement = insert.clone().followed_by(self.source(offsets));
+        let places = log::places(conn, self.stream, self.partition, &self.offsets).await?;
+        for places in places.chunks(LIST_LIMIT) {
+            let statement = insert.clone().followed_by(self.source(places));
             let statement = match &tail {
                 Some(tail) => statement.followed_by(tail.clone()),
                 None => statement,

@@ -1,8 +1,9 @@
 //! The inbox of a stream: its rows in the hot table, until the sequencer moves them to the log.
 
-use crate::connection::Statement;
-use crate::connection::{Connection, row};
-use crate::model::{Offset, PartitionNo, Priority, Result, RowId, TopicId};
+use chrono::{DateTime, Utc};
+
+use crate::connection::{Connection, Statement, row};
+use crate::model::{MsgId, Offset, PartitionNo, Priority, Result, RowId, TopicId};
 use crate::store::moves::equal;
 use crate::store::row_set::{KEYS, RowSet};
 use crate::store::{execute, execute_surely, load_surely};
@@ -29,6 +30,8 @@ pub struct Run {
     pub priority: Priority,
     /// The rows.
     pub rows: RowSet,
+    /// The bytes of their bodies.
+    pub bytes: u64,
 }
 
 /// PRIMARY, forced, plain, one dive: returns whether no message waits for its offset.
@@ -117,6 +120,52 @@ pub async fn append(
         execute(conn, OPERATION, statement).await?
     };
     equal(OPERATION, run.rows.len(), appended)
+}
+
+/// A message of the inbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct InInbox {
+    pub(crate) msg_id: MsgId,
+    pub(crate) enqueued_at: DateTime<Utc>,
+    pub(crate) expires_at: Option<DateTime<Utc>>,
+    pub(crate) key: Option<Vec<u8>>,
+    pub(crate) biz_id: Option<Vec<u8>>,
+    /// In their stored form.
+    pub(crate) headers: Option<Vec<u8>>,
+    pub(crate) body: Vec<u8>,
+}
+
+row! { InInbox { msg_id, enqueued_at, expires_at, key, biz_id, headers, body } }
+
+/// PRIMARY, forced, plain: reads rows, in order.
+///
+/// # Errors
+/// [`crate::Error::Counts`].
+pub(crate) async fn read(conn: &mut impl Connection, run: &Run) -> Result<Vec<InInbox>> {
+    const OPERATION: &str = "sequence: read messages of the inbox";
+    const COLUMNS: &str = "SELECT m.msg_id, m.enqueued_at, m.expires_at, m.ordering_key, \
+         m.biz_id, m.headers, m.body FROM ";
+    let Some((lo, hi)) = run.rows.bounds() else { return Ok(Vec::new()) };
+    let is_consecutive = hi.0 - lo.0 == run.rows.len() as u64 - 1;
+    let place = [u64::from(run.stream.0), u64::from(run.priority.stored())];
+    let statement = if is_consecutive {
+        Statement::new(format!(
+            "{COLUMNS}queue_message m FORCE INDEX (PRIMARY) \
+             WHERE m.topic_id = ? AND m.priority = ? AND m.id BETWEEN ? AND ? ORDER BY m.id"
+        ))
+        .numbers(place)
+        .numbers([lo.0, hi.0])
+    } else {
+        Statement::new(format!(
+            "{COLUMNS}{KEYS} STRAIGHT_JOIN queue_message m FORCE INDEX (PRIMARY) \
+             ON m.topic_id = ? AND m.priority = ? AND m.id = k.id ORDER BY m.id"
+        ))
+        .bytes(run.rows.json())
+        .numbers(place)
+    };
+    let rows: Vec<InInbox> = load_surely(conn, OPERATION, statement).await?;
+    equal(OPERATION, run.rows.len(), rows.len())?;
+    Ok(rows)
 }
 
 /// PRIMARY, forced: removes rows that have been copied to the log, key by key: given a range, MySQL

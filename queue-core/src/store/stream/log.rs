@@ -1,18 +1,25 @@
-//! The log: every message of a stream under its partition and offset.
+//! The log: every message of a stream under its partition and offset. A row holds one message, or a
+//! page of them, under the offset of its last message.
 
-use chrono::{DateTime, NaiveDateTime};
+mod read;
+
+#[cfg(feature = "simulation")]
+pub use self::read::ids;
+pub(super) use self::read::{Bodies, Message, all, places, some};
+pub use self::read::{headers, msg_ids, read, read_some};
+
+use chrono::{DateTime, NaiveDateTime, Utc};
 use diesel::prelude::*;
 
-use crate::connection::Connection;
-use crate::connection::Statement;
+use self::read::{LogRow, select};
+use crate::connection::{Connection, Statement};
+use crate::model::page::{Damage, ENTRY, HEAD, Page, PageEntry, PageWriter, read_page};
 use crate::model::{
-    ClaimNo, Delivery, DeliveryNo, Headers, MsgId, NewMessage, Offset, PartitionNo, Position,
-    Result, TopicId,
+    ClaimNo, DeliveryNo, Moment, MsgId, NewMessage, Offset, PartitionNo, Position, Result, TopicId,
 };
 use crate::schema::queue_log::dsl;
-use crate::store::claim::MessageRow;
 use crate::store::enqueue::{Shape, is_kept};
-use crate::store::row_set::{LIST_LIMIT, placeholders};
+use crate::store::moment::{MOMENT, micros};
 use crate::store::{execute, execute_surely, load_surely, write_surely};
 
 /// Offsets of one partition of a stream, from `lo` up to but not including `hi`.
@@ -38,13 +45,6 @@ pub struct Reading {
     /// Which delivery of the stretch this is.
     pub delivery_no: DeliveryNo,
 }
-
-const MESSAGES: &str = "SELECT CAST(5 AS UNSIGNED), offset_no, msg_id, CAST(? AS UNSIGNED), \
-     CAST(0 AS UNSIGNED), CAST(0 AS UNSIGNED), enqueued_at, expires_at, UTC_TIMESTAMP(6), \
-     ordering_key, biz_id, NULL, headers, body FROM queue_log FORCE INDEX (PRIMARY) \
-     WHERE topic_id = ? AND partition_no = ? AND ";
-
-const IN_ORDER: &str = " ORDER BY topic_id, partition_no, offset_no";
 
 /// PRIMARY: appends messages, each at its position, as one statement. None of them may have a due
 /// time or a unique key: the log has no column for either.
@@ -83,92 +83,68 @@ pub async fn append(
     Ok(())
 }
 
-/// PRIMARY, forced, plain: reads the messages of a stretch, in order. Missing offsets have been
-/// pruned.
-pub async fn read(
-    conn: &mut impl Connection,
-    stretch: Stretch,
-    reading: Reading,
-) -> Result<Vec<Delivery>> {
-    let statement = Statement::new(MESSAGES)
-        .sql("offset_no >= ? AND offset_no < ?")
-        .sql(IN_ORDER)
-        .number(reading.delivery_no.0)
-        .number(stretch.stream.0)
-        .number(stretch.partition.0)
-        .number(stretch.lo.0)
-        .number(stretch.hi.0);
-    read_by(conn, stretch, reading, statement).await
+/// A page at its place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PlacedPage {
+    /// The partition.
+    pub(crate) partition: PartitionNo,
+    /// The offset of its last message.
+    pub(crate) last: Offset,
+    /// The id of its first message.
+    pub(crate) msg_id: MsgId,
+    /// When its earliest message was enqueued; `None`: now.
+    pub(crate) enqueued_at: Option<DateTime<Utc>>,
+    /// The page.
+    pub(crate) page: Page,
 }
 
-/// PRIMARY, forced, plain: reads these messages of a stretch, in order, as [`read()`].
-pub async fn read_some(
+/// About as many bytes of pages go into one statement: servers limit a packet to 16 MiB or more.
+const STATEMENT: usize = 1024 * 1024;
+
+/// PRIMARY: appends pages, about a megabyte in one statement.
+pub(crate) async fn append_pages(
     conn: &mut impl Connection,
-    stretch: Stretch,
-    reading: Reading,
-    offsets: &[Offset],
-) -> Result<Vec<Delivery>> {
-    let mut deliveries = Vec::with_capacity(offsets.len());
-    for some in offsets.chunks(LIST_LIMIT) {
-        // Padded, so that there are few statement texts and they stay prepared.
-        let n = some.len().next_power_of_two();
-        let last = some.last().into_iter().cycle();
-        let statement = Statement::new(MESSAGES)
-            .sql(&format!("offset_no IN ({})", placeholders(n)))
-            .sql(IN_ORDER)
-            .number(reading.delivery_no.0)
-            .number(stretch.stream.0)
-            .number(stretch.partition.0)
-            .numbers(some.iter().chain(last).take(n).map(|offset| offset.0));
-        deliveries.extend(read_by(conn, stretch, reading, statement).await?);
+    stream: TopicId,
+    mut pages: &[PlacedPage],
+) -> Result<()> {
+    while !pages.is_empty() {
+        let mut bytes = 0;
+        let fit = pages.iter().take_while(|placed| {
+            bytes += placed.page.bytes();
+            bytes <= STATEMENT
+        });
+        let (now, later) = pages.split_at(fit.count().max(1));
+        let statement = insert_pages(stream, now);
+        execute(conn, "append pages to the log", statement).await?;
+        pages = later;
     }
-    Ok(deliveries)
+    Ok(())
 }
 
-async fn read_by(
-    conn: &mut impl Connection,
-    stretch: Stretch,
-    reading: Reading,
-    statement: Statement<'static>,
-) -> Result<Vec<Delivery>> {
-    let rows: Vec<MessageRow> = load_surely(conn, "read the log", statement).await?;
-    let delivery = |row: MessageRow| {
-        let mut delivery = row.into_delivery(reading.group, reading.claim_no, 0);
-        let offset = Offset(delivery.row.0);
-        delivery.position = Some(Position { partition: stretch.partition, offset });
-        delivery
+fn insert_pages(stream: TopicId, pages: &[PlacedPage]) -> Statement<'_> {
+    let row = |page: &PlacedPage| {
+        let enqueued_at = page.enqueued_at.map_or("UTC_TIMESTAMP(6)", |_| MOMENT);
+        format!("(?, ?, ?, ?, ?, {enqueued_at}, UTC_TIMESTAMP(6), ?, ?)")
     };
-    Ok(rows.into_iter().map(delivery).collect())
-}
-
-/// Limits a SELECT to a stretch, in order.
-fn within(select: Statement<'_>, stretch: Stretch) -> Statement<'_> {
-    select
-        .sql(
-            " FROM queue_log FORCE INDEX (PRIMARY) WHERE topic_id = ? AND partition_no = ? \
-             AND offset_no >= ? AND offset_no < ?",
-        )
-        .sql(IN_ORDER)
-        .number(stretch.stream.0)
-        .number(stretch.partition.0)
-        .number(stretch.lo.0)
-        .number(stretch.hi.0)
-}
-
-/// PRIMARY, forced, plain: reads the message ids of a stretch, in order.
-pub async fn msg_ids(conn: &mut impl Connection, stretch: Stretch) -> Result<Vec<(Offset, MsgId)>> {
-    let statement = within(Statement::new("SELECT offset_no, msg_id"), stretch);
-    load_surely(conn, "read message ids of the log", statement).await
-}
-
-/// PRIMARY, forced, plain: reads the headers of a stretch's messages, in order, without their
-/// bodies.
-pub async fn headers(
-    conn: &mut impl Connection,
-    stretch: Stretch,
-) -> Result<Vec<(Offset, Headers)>> {
-    let statement = within(Statement::new("SELECT offset_no, headers"), stretch);
-    load_surely(conn, "read the headers of the log", statement).await
+    let rows: Vec<_> = pages.iter().map(row).collect();
+    let mut statement = Statement::new(format!(
+        "INSERT INTO queue_log (topic_id, partition_no, offset_no, messages, msg_id, enqueued_at, \
+         sequenced_at, entries, body) VALUES {}",
+        rows.join(", ")
+    ))
+    .once(!is_kept(pages.len()));
+    for placed in pages {
+        statement = statement
+            .number(stream.0)
+            .number(placed.partition.0)
+            .number(placed.last.0)
+            .number(placed.page.messages)
+            .bytes(placed.msg_id.as_bytes())
+            .numbers(placed.enqueued_at.map(micros))
+            .bytes(placed.page.entries.as_slice())
+            .bytes(placed.page.bodies.as_slice());
+    }
+    statement
 }
 
 /// PRIMARY, forced, plain, one dive: finds the first offset from `from` on that the log has, and
@@ -179,20 +155,47 @@ pub async fn at_or_after(
     partition: PartitionNo,
     from: Offset,
 ) -> Result<Option<(Offset, NaiveDateTime)>> {
+    let row = next_row(conn, stream, partition, from).await?;
+    Ok(row.map(|(begin, at)| (begin.max(from), at)))
+}
+
+/// PRIMARY, forced, plain, one dive: returns the first offset of the row that has an offset; the
+/// offset itself behind the end of the log.
+pub async fn begin_of(
+    conn: &mut impl Connection,
+    stream: TopicId,
+    partition: PartitionNo,
+    offset: Offset,
+) -> Result<Offset> {
+    let row = next_row(conn, stream, partition, offset).await?;
+    Ok(row.map_or(offset, |(begin, _)| begin.min(offset)))
+}
+
+/// Returns the first offset of the row that ends at an offset or behind it, and when the row was
+/// sequenced.
+async fn next_row(
+    conn: &mut impl Connection,
+    stream: TopicId,
+    partition: PartitionNo,
+    offset: Offset,
+) -> Result<Option<(Offset, NaiveDateTime)>> {
     let statement = Statement::new(
-        "SELECT offset_no, sequenced_at FROM queue_log FORCE INDEX (PRIMARY) \
+        "SELECT offset_no, messages, sequenced_at FROM queue_log FORCE INDEX (PRIMARY) \
          WHERE topic_id = ? AND partition_no = ? AND offset_no >= ? \
          ORDER BY topic_id, partition_no, offset_no LIMIT 1",
     )
     .number(stream.0)
     .number(partition.0)
-    .number(from.0);
-    let rows: Vec<(Offset, NaiveDateTime)> =
+    .number(offset.0);
+    let rows: Vec<(Offset, u64, NaiveDateTime)> =
         load_surely(conn, "look into the log", statement).await?;
-    Ok(rows.first().copied())
+    let begin = |(last, messages, at): &(Offset, u64, NaiveDateTime)| {
+        (Offset((last.0 + 1).saturating_sub(*messages)), *at)
+    };
+    Ok(rows.first().map(begin))
 }
 
-/// PRIMARY, forced: removes a stretch; returns how many messages it had.
+/// PRIMARY, forced: removes the rows that end in a stretch; returns how many.
 pub async fn remove(conn: &mut impl Connection, stretch: Stretch) -> Result<usize> {
     let statement = Statement::new(
         "DELETE l FROM queue_log l FORCE INDEX (PRIMARY) \
@@ -207,8 +210,75 @@ pub async fn remove(conn: &mut impl Connection, stretch: Stretch) -> Result<usiz
 
 /// PRIMARY: empties body and headers of the message at a position, if it is still there. From then
 /// on it counts as expired, by the clock of any server: a consumer that has not read it discards
-/// it. Returns whether it did; `false` also for a message that was erased before.
+/// it.
 pub async fn erase(
+    conn: &mut impl Connection,
+    stream: TopicId,
+    at: Position,
+    id: MsgId,
+) -> Result<Erased> {
+    let statement = Statement::new(select(Bodies::Read))
+        .sql(
+            " FROM queue_log FORCE INDEX (PRIMARY) WHERE topic_id = ? AND partition_no = ? \
+             AND offset_no >= ? ORDER BY topic_id, partition_no, offset_no LIMIT 1 FOR UPDATE",
+        )
+        .number(stream.0)
+        .number(at.partition.0)
+        .number(at.offset.0);
+    let rows: Vec<LogRow> = load_surely(conn, "find what to erase", statement).await?;
+    let Some(row) = rows.into_iter().next().filter(|row| row.first() <= at.offset) else {
+        return Ok(Erased::Before);
+    };
+    let erased = |changed| if changed { Erased::Now } else { Erased::Before };
+    let Some(entries) = &row.entries else {
+        return Ok(erased(erase_row(conn, stream, at, id).await?));
+    };
+    let nth = at.offset.0 - row.first().0;
+    let page = match without(entries, &row.message.body, nth, id) {
+        Ok(Some(page)) => page,
+        Ok(None) => return Ok(Erased::Before),
+        Err(_) => return Ok(Erased::Damaged),
+    };
+    let message = dsl::queue_log.find((stream, at.partition, row.last));
+    let statement =
+        diesel::update(message).set((dsl::entries.eq(page.entries), dsl::body.eq(page.bodies)));
+    Ok(erased(write_surely(conn, "erase the message in its page", statement).await? > 0))
+}
+
+/// What became of an erasure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Erased {
+    /// The message is erased.
+    Now,
+    /// It was erased before, or is not there any more.
+    Before,
+    /// Its page is damaged: nothing in it can be changed.
+    Damaged,
+}
+
+/// Returns the page without headers and body of its `nth` message; `None` if that is another
+/// message, or has been erased already.
+fn without(entries: &[u8], bodies: &[u8], nth: u64, id: MsgId) -> Result<Option<Page>, Damage> {
+    let mut messages = read_page(entries, Some(bodies))?;
+    let nth = usize::try_from(nth).unwrap_or(usize::MAX);
+    let Some(message) = messages.get_mut(nth) else { return Ok(None) };
+    let erased = PageEntry {
+        expires: Some(Moment::At(DateTime::UNIX_EPOCH)),
+        headers: None,
+        body_bytes: 0,
+        body: &[],
+        ..*message
+    };
+    if message.msg_id != id || *message == erased {
+        return Ok(None);
+    }
+    *message = erased;
+    let mut writer = PageWriter::default();
+    messages.iter().for_each(|message| writer.push(message));
+    Ok(Some(writer.finish()))
+}
+
+async fn erase_row(
     conn: &mut impl Connection,
     stream: TopicId,
     at: Position,
@@ -228,14 +298,16 @@ pub async fn erase(
     Ok(write_surely(conn, "erase the message", statement).await? > 0)
 }
 
-/// PRIMARY, forced, plain: computes the mean bytes of body and headers in a stretch; 0 if it is
-/// empty.
+/// PRIMARY, forced, plain: computes the mean bytes of a message in a stretch, with headers; 0 if it
+/// is empty.
 pub async fn mean_bytes(conn: &mut impl Connection, stretch: Stretch) -> Result<u64> {
-    let statement = Statement::new(
-        "SELECT CAST(COALESCE(AVG(LENGTH(body) + COALESCE(LENGTH(headers), 0)), 0) AS SIGNED) \
-         AS bytes FROM queue_log FORCE INDEX (PRIMARY) \
-         WHERE topic_id = ? AND partition_no = ? AND offset_no >= ? AND offset_no < ?",
-    )
+    // The entries of a page hold keys and headers behind a table.
+    let statement = Statement::new(format!(
+        "SELECT CAST(COALESCE(SUM(LENGTH(body) + COALESCE(LENGTH(headers), 0) \
+         + COALESCE(CAST(LENGTH(entries) AS SIGNED) - {HEAD} - {ENTRY} * CAST(messages AS SIGNED), 0)) \
+         DIV SUM(messages), 0) AS SIGNED) AS bytes FROM queue_log FORCE INDEX (PRIMARY) \
+         WHERE topic_id = ? AND partition_no = ? AND offset_no >= ? AND offset_no < ?"
+    ))
     .number(stretch.stream.0)
     .number(stretch.partition.0)
     .number(stretch.lo.0)

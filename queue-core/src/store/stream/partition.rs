@@ -22,6 +22,9 @@ pub struct Partition {
     /// The offset of the next message.
     #[diesel(column_name = next_offset)]
     pub next: Offset,
+    /// Whether messages are stored in it as pages.
+    #[serde(skip)]
+    pub pages: bool,
 }
 
 /// PRIMARY: creates the partitions `from..to` of a stream, empty.

@@ -1,18 +1,13 @@
 //! Finding messages of a log.
 
-use chrono::{DateTime, Utc};
-
-use super::log::Stretch;
-use crate::connection::Statement;
-use crate::connection::{Connection, row};
+use super::log::{self, Bodies, Message, Stretch};
+use crate::connection::{Connection, Statement};
 use crate::model::found::{Filter, Found, State, Trace};
 use crate::model::{
-    ConnId, Group, GroupPart, Headers, MsgId, Offset, PartitionNo, Position, Priority, Result,
-    RowId, TopicId, WorkerId,
+    ConnId, Group, GroupPart, MsgId, Offset, PartitionNo, Position, Priority, Result, RowId, Topic,
+    WorkerId,
 };
-use crate::store::find::{Bodies, plain_condition};
-use crate::store::load;
-use crate::store::row_set::placeholders;
+use crate::store::{find, load};
 
 /// The result of a search in a stretch of the log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -25,9 +20,9 @@ pub struct Looked {
     pub oldest: Option<Offset>,
 }
 
-/// PRIMARY, forced, plain, backwards: reads the newest messages of a stretch, at most `limit`, and
-/// selects those that are wanted: messages that have one of the ids, if any are given, and meet the
-/// rest of the filter, as far as a log records it.
+/// PRIMARY, forced, plain: reads the newest messages of a stretch, at most `limit`, and selects
+/// those that are wanted: messages that have one of the ids, if any are given, and meet the rest of
+/// the filter, as far as a log records it.
 pub async fn newest(
     conn: &mut impl Connection,
     stretch: Stretch,
@@ -35,103 +30,69 @@ pub async fn newest(
     filter: &Filter,
     limit: u32,
 ) -> Result<Looked> {
-    let statement = Statement::new("SELECT offset_no, (TRUE")
-        .followed_by(plain_condition(ids, filter))
-        .sql(
-            ") AS wanted FROM queue_log FORCE INDEX (PRIMARY) WHERE topic_id = ? \
-             AND partition_no = ? AND offset_no >= ? AND offset_no < ? \
-             ORDER BY topic_id DESC, partition_no DESC, offset_no DESC LIMIT ?",
-        )
-        .number(stretch.stream.0)
-        .number(stretch.partition.0)
-        .number(stretch.lo.0)
-        .number(stretch.hi.0)
-        .number(limit);
-    let rows: Vec<(Offset, bool)> = load(conn, "search the log", statement).await?;
-    let full = rows.len() >= limit as usize;
-    let wanted = rows.iter().filter(|(_, wanted)| *wanted);
+    let lo = stretch.hi.0.saturating_sub(limit.into()).max(stretch.lo.0);
+    let newest = Stretch { lo: Offset(lo), ..stretch };
+    let messages = log::all(conn, newest, Bodies::Leave).await?;
+    let wants = |it: &Message| {
+        (ids.is_empty() || ids.contains(&it.msg_id))
+            && filter.biz_id.as_ref().is_none_or(|wanted| it.biz_id.as_ref() == Some(wanted))
+            && filter.key.as_ref().is_none_or(|wanted| it.key.as_ref() == Some(wanted))
+            && filter.since.is_none_or(|since| it.enqueued_at >= since)
+            && filter.before.is_none_or(|before| it.enqueued_at < before)
+            && filter
+                .header
+                .as_ref()
+                .is_none_or(|(name, value)| it.headers.get(name) == Some(value))
+    };
+    let wanted = messages.iter().rev().filter(|(_, message)| wants(message));
     Ok(Looked {
-        seen: rows.len(),
-        oldest: rows.last().filter(|_| full).map(|(offset, _)| *offset),
+        seen: messages.len(),
+        oldest: Some(Offset(lo)).filter(|lo| *lo > stretch.lo),
         wanted: wanted.map(|(offset, _)| *offset).collect(),
     })
 }
 
-struct LogRow {
-    position: Position,
-    topic: Option<String>,
-    msg_id: MsgId,
-    enqueued_at: DateTime<Utc>,
-    sequenced_at: DateTime<Utc>,
-    key: Option<String>,
-    biz_id: Option<String>,
-    headers: Headers,
-    body_bytes: u64,
-    body: Option<Vec<u8>>,
-}
-
-row! {
-    LogRow {
-        position, topic, msg_id, enqueued_at, sequenced_at, key, biz_id, headers, body_bytes, body,
-    }
-}
-row! { Position { partition, offset } }
-
-/// PRIMARY, forced, plain: reads these messages of a partition, at most 512, newest first.
+/// PRIMARY, forced, plain: reads these messages of a partition, newest first.
 pub async fn at(
     conn: &mut impl Connection,
-    stream: TopicId,
+    stream: &Topic,
     partition: PartitionNo,
     offsets: &[Offset],
-    bodies: Bodies,
+    bodies: find::Bodies,
 ) -> Result<Vec<Found>> {
-    let Some(last) = offsets.last() else { return Ok(Vec::new()) };
-    let body = match bodies {
-        Bodies::Read => "l.body",
-        Bodies::Leave => "NULL",
-    };
-    // Padded, so that there are few statement texts and they stay prepared.
-    let n = offsets.len().next_power_of_two();
-    let padded = offsets.iter().chain(std::iter::repeat(last)).take(n);
-    let statement = Statement::new(format!(
-        "SELECT l.partition_no, l.offset_no, (SELECT t.name FROM queue_topic t \
-         WHERE t.id = l.topic_id) AS topic, l.msg_id, l.enqueued_at, l.sequenced_at, \
-         l.ordering_key, l.biz_id, l.headers, LENGTH(l.body) AS body_bytes, {body} AS body \
-         FROM queue_log l FORCE INDEX (PRIMARY) WHERE l.topic_id = ? AND l.partition_no = ? \
-         AND l.offset_no IN ({}) ORDER BY l.topic_id DESC, l.partition_no DESC, l.offset_no DESC",
-        placeholders(n)
-    ))
-    .number(stream.0)
-    .number(partition.0)
-    .numbers(padded.map(|offset| offset.0));
-    let rows: Vec<LogRow> = load(conn, "read what was found in the log", statement).await?;
-    Ok(rows.into_iter().map(Found::from).collect())
+    let mut offsets = offsets.to_vec();
+    offsets.sort_unstable();
+    let (Some(lo), Some(last)) = (offsets.first(), offsets.last()) else { return Ok(Vec::new()) };
+    let stretch = Stretch { stream: stream.id, partition, lo: *lo, hi: Offset(last.0 + 1) };
+    let read = if bodies == find::Bodies::Read { Bodies::Read } else { Bodies::Measure };
+    let messages = log::some(conn, stretch, &offsets, read).await?;
+    let found = |(offset, message)| found(stream, Position { partition, offset }, message, read);
+    Ok(messages.into_iter().rev().map(found).collect())
 }
 
-impl From<LogRow> for Found {
-    fn from(row: LogRow) -> Self {
-        let trace = Trace {
-            row: RowId(row.position.offset.0),
-            priority: Priority::default(),
-            delivery_no: 0,
-            failures: 0,
-            crashes: 0,
-            error: None,
-            headers: row.headers,
-            history: Vec::new(),
-            progress: None,
-            body_bytes: row.body_bytes,
-            body: row.body,
-        };
-        Self {
-            topic: row.topic.unwrap_or_default(),
-            msg_id: row.msg_id,
-            state: State::Logged { position: row.position, sequenced_at: row.sequenced_at },
-            enqueued_at: row.enqueued_at,
-            key: row.key,
-            biz_id: row.biz_id,
-            trace: Some(trace),
-        }
+fn found(stream: &Topic, position: Position, message: Message, bodies: Bodies) -> Found {
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    let trace = Trace {
+        row: RowId(position.offset.0),
+        priority: Priority::default(),
+        delivery_no: 0,
+        failures: 0,
+        crashes: 0,
+        error: None,
+        headers: message.headers,
+        history: Vec::new(),
+        progress: None,
+        body_bytes: message.body_bytes,
+        body: Some(message.body).filter(|_| bodies == Bodies::Read),
+    };
+    Found {
+        topic: stream.name.to_string(),
+        msg_id: message.msg_id,
+        state: State::Logged { position, sequenced_at: message.sequenced_at },
+        enqueued_at: message.enqueued_at,
+        key: message.key.map(text),
+        biz_id: message.biz_id.map(text),
+        trace: Some(trace),
     }
 }
 

@@ -61,7 +61,8 @@ impl Standing {
 /// its lag.
 pub async fn of_group(conn: &mut impl Connection, group: Group) -> Result<Vec<Standing>> {
     let statement = Statement::new(
-        "SELECT s.*, (SELECT TIMESTAMPDIFF(MICROSECOND, l.enqueued_at, UTC_TIMESTAMP(6)) DIV 1000 \
+        "SELECT s.*, (SELECT TIMESTAMPDIFF(MICROSECOND, \
+         IF(l.messages = 1, l.enqueued_at, l.sequenced_at), UTC_TIMESTAMP(6)) DIV 1000 \
          FROM queue_log l FORCE INDEX (PRIMARY) WHERE l.topic_id = ? \
          AND l.partition_no = s.partition_no AND l.offset_no >= s.mark \
          ORDER BY l.topic_id, l.partition_no, l.offset_no LIMIT 1) AS lag_ms \

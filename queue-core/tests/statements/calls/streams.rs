@@ -13,7 +13,7 @@ use rowmq_core::store::stream::{inbox, log, partition, passed, range, search};
 use crate::recorder::Recorder;
 use crate::sample::{
     CLAIM_NO, FAILURES, FENCE, GROUP, LIMIT, MESSAGE, MOMENTS, OFFSET, PARTITION, POSITION, RANGE,
-    TOPIC, WORKER, batches, row_sets,
+    TOPIC, WORKER, batches, row_sets, topic,
 };
 
 pub(super) async fn all(conn: &mut Recorder) {
@@ -33,7 +33,7 @@ async fn inboxes(conn: &mut Recorder) {
     drop(inbox::is_empty(conn, TOPIC).await);
     drop(inbox::scan(conn, TOPIC, 1, LIMIT).await);
     for rows in row_sets() {
-        let run = Run { stream: TOPIC, priority: Priority::FIRST, rows };
+        let run = Run { stream: TOPIC, priority: Priority::FIRST, rows, bytes: 0 };
         drop(inbox::append(conn, &run, PARTITION, OFFSET).await);
         drop(inbox::remove(conn, &run).await);
     }
@@ -54,6 +54,7 @@ async fn logs(conn: &mut Recorder) {
     drop(log::msg_ids(conn, STRETCH).await);
     drop(log::headers(conn, STRETCH).await);
     drop(log::at_or_after(conn, TOPIC, PARTITION, OFFSET).await);
+    drop(log::begin_of(conn, TOPIC, PARTITION, OFFSET).await);
     drop(log::remove(conn, STRETCH).await);
     drop(log::erase(conn, TOPIC, POSITION, MESSAGE).await);
     drop(log::mean_bytes(conn, STRETCH).await);
@@ -65,7 +66,7 @@ async fn searches(conn: &mut Recorder) {
         drop(search::newest(conn, STRETCH, ids, &filter, LIMIT).await);
     }
     for bodies in [Bodies::Read, Bodies::Leave] {
-        drop(search::at(conn, TOPIC, PARTITION, &[OFFSET], bodies).await);
+        drop(search::at(conn, &topic(), PARTITION, &[OFFSET], bodies).await);
     }
     drop(search::part_of(conn, GROUP, POSITION).await);
 }
@@ -77,7 +78,7 @@ async fn partitions(conn: &mut Recorder) {
     drop(partition::lock(conn, TOPIC).await);
     drop(partition::try_lock_first(conn, TOPIC).await);
     drop(partition::find(conn, TOPIC, PARTITION).await);
-    let seen = Partition { no: PARTITION, first: OFFSET, next: OFFSET };
+    let seen = Partition { no: PARTITION, first: OFFSET, next: OFFSET, pages: false };
     drop(partition::advance(conn, TOPIC, seen, 1).await);
     drop(partition::cut(conn, TOPIC, PARTITION, OFFSET).await);
     drop(partition::delete(conn, TOPIC).await);

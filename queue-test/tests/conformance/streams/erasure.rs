@@ -32,7 +32,7 @@ fn secret(body: &str) -> NewMessage {
 }
 
 impl Stream {
-    async fn erase(&self, id: MsgId) -> Result<Erasure, ErasureError> {
+    pub(super) async fn erase(&self, id: MsgId) -> Result<Erasure, ErasureError> {
         erase_in(self, &self.topic, id).await
     }
 
@@ -76,7 +76,7 @@ async fn handle(worker: &Worker, got: &[Delivery]) -> Vec<String> {
 
 #[tokio::test]
 async fn an_erased_message_keeps_its_offset_id_and_keys_and_nothing_of_its_content() {
-    let mut stream = Stream::new(2).await;
+    let mut stream = Stream::in_rows(2).await;
     let messages = [secret("left"), secret("secret"), secret("right")];
     let id = messages[1].msg_id;
     enqueue_all(&mut stream.conn, &stream.topic.name, &messages).await.unwrap();
@@ -109,7 +109,7 @@ async fn an_erased_message_keeps_its_offset_id_and_keys_and_nothing_of_its_conte
 /// A sender that had no answer, and stored it again.
 #[tokio::test]
 async fn a_message_that_was_enqueued_twice_is_erased_in_both_places() {
-    let mut stream = Stream::new(4).await;
+    let mut stream = Stream::in_rows(4).await;
     let id = MsgId::new();
     let messages: Vec<_> = (0..4)
         .map(|n| match n {
@@ -128,7 +128,7 @@ async fn a_message_that_was_enqueued_twice_is_erased_in_both_places() {
 /// Far from the time in its id, around which `find` ends its search.
 #[tokio::test]
 async fn a_message_that_was_stored_again_much_later_is_erased_in_both_places() {
-    let mut stream = Stream::new(1).await;
+    let mut stream = Stream::in_rows(1).await;
     let secret = secret("secret");
     let (name, messages) = (stream.topic.name.clone(), std::slice::from_ref(&secret));
     for _ in 0..2 {
@@ -251,7 +251,7 @@ async fn copy_in_every_state(stream: &mut Stream, worker: &Worker, group: &Topic
 #[tokio::test]
 async fn the_copies_of_an_erased_message_are_found_in_every_state_in_every_group() {
     const STATES: [&str; 6] = ["claimed", "dead", "discarded", "done", "ready", "scheduled"];
-    let mut stream = Stream::new(1).await;
+    let mut stream = Stream::in_rows(1).await;
     let (failed, of_failed) = stream_of_dead_letters(&mut stream).await;
     let settings = TopicSettings { dead_letter_topic: Some(failed.name), ..group_settings() };
     let groups = [stream.group("a", false).await, stream.group("b", false).await];
@@ -300,7 +300,7 @@ async fn the_copies_of_an_erased_message_are_found_in_every_state_in_every_group
 
 #[tokio::test]
 async fn what_is_in_no_log_is_refused_and_leaves_no_entry() {
-    let mut stream = Stream::new(1).await;
+    let mut stream = Stream::in_rows(1).await;
     let group = stream.group("g", false).await;
     let queue = stream.db.topic("mail").await;
     stream.enqueue(0..3).await;

@@ -243,7 +243,7 @@ async fn a_replay_brings_what_is_wanted_now_and_a_range_that_nobody_wants_ends_a
 /// Messages that transactional handlers have acked in a range stay acked, and leave with it.
 #[tokio::test]
 async fn what_was_acked_in_transactions_is_not_wanted_again_nor_lost() {
-    let mut stream = Stream::new(1).await;
+    let mut stream = Stream::in_rows(1).await;
     let group = stream.group_wanting("g", false, &["type=a"]).await;
     stream.enqueue_kinds(0..10, |n| if n % 2 == 0 { "a" } else { "b" }).await;
     let worker = stream.worker().await;

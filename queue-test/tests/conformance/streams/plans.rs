@@ -11,7 +11,7 @@ use rowmq_core::model::{
 };
 use rowmq_core::rescue::{Why, take_range_back};
 use rowmq_core::store::stream::holding::claims_of_group;
-use rowmq_core::store::stream::log::{self, Stretch};
+use rowmq_core::store::stream::log::{self, Erased, Stretch};
 use rowmq_core::store::stream::member::standings;
 use rowmq_core::store::stream::range::{self, Lock, held_back, messages_of, zombies};
 use rowmq_core::store::stream::standing::of_group;
@@ -56,8 +56,10 @@ fn may_sort(sql: &str) -> bool {
 impl Stream {
     /// Inserts rows of others, so that a full scan of a table would show.
     async fn fill(&mut self) {
+        self.sql("UPDATE queue_partition SET pages = FALSE").await;
         self.enqueue(0..ROWS).await;
         self.sequence().await;
+        self.sql("UPDATE queue_partition SET pages = TRUE").await;
         let some = "FROM queue_log WHERE partition_no = 0";
         for insert in [
             format!(
@@ -75,7 +77,7 @@ impl Stream {
                 "INSERT INTO queue_cursor (group_id, partition_no, next_offset) \
                  SELECT 900000 + offset_no, 0, 0 {some}"
             ),
-            format!("INSERT INTO queue_partition SELECT 900000 + offset_no, 0, 0, 0 {some}"),
+            format!("INSERT INTO queue_partition SELECT 900000 + offset_no, 0, 0, 0, TRUE {some}"),
             format!(
                 "INSERT INTO queue_worker (instance, client_id, version, account, state, \
                  server_uid, server_started_at, lease_ms, beat_at, registered_at) \
@@ -209,7 +211,7 @@ async fn prune(stream: &Stream, conn: &mut AsyncMysqlConnection) {
     log::mean_bytes(conn, stretch).await.unwrap();
     let (offset, id) = log::msg_ids(conn, stretch).await.unwrap()[0];
     let at = Position { partition: stretch.partition, offset };
-    assert!(log::erase(conn, stretch.stream, at, id).await.unwrap());
+    assert_eq!(log::erase(conn, stretch.stream, at, id).await.unwrap(), Erased::Now);
     assert_eq!(log::remove(conn, stretch).await.unwrap(), 50);
     partition::cut(conn, stream.topic.id, PartitionNo(1), hi).await.unwrap();
 }

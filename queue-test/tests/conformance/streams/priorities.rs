@@ -5,7 +5,7 @@ use rowmq_core::store::topic;
 use rowmq_core::{Error, NewMessage, Priority, TopicName, Unique, enqueue, enqueue_to};
 
 use super::Stream;
-use crate::scene::{all, claim_n, failure};
+use crate::scene::{all, bodies, claim_n, failure};
 
 #[tokio::test]
 async fn a_stream_takes_no_message_with_a_priority() {
@@ -44,8 +44,7 @@ async fn dead_letters_of_any_priority_join_a_stream_in_the_order_of_their_deaths
         worker.settle(all(&got, &dead)).await.unwrap();
     }
     assert_eq!(stream.sequence().await, 3);
-    let order = "SELECT GROUP_CONCAT(body ORDER BY offset_no) FROM queue_log";
-    assert_eq!(crate::scene::text(&mut stream.conn, order).await, "a,b,c");
+    assert_eq!(bodies(&stream.logged().await), ["a", "b", "c"]);
 }
 
 #[tokio::test]

@@ -32,18 +32,22 @@ impl Stream {
             .unwrap()
     }
 
-    /// Runs the retention; returns how many messages of the first partition are left.
+    /// Runs the retention; returns how many messages of a stream in rows are left.
     pub(super) async fn prune(&mut self) -> i64 {
+        let kept = self.prune_log().await;
+        assert_eq!(self.number("SELECT COUNT(*) FROM queue_log").await, kept);
+        kept
+    }
+
+    /// Runs the retention; returns how many messages are left.
+    pub(super) async fn prune_log(&mut self) -> i64 {
         for excess in self.excess().await {
             let mut left = Some(excess);
             while let Some(excess) = left {
                 left = self.remove(excess).await.left;
             }
         }
-        let dense = "SELECT SUM(next_offset - first_offset) FROM queue_partition";
-        let kept = self.number(dense).await;
-        assert_eq!(self.number("SELECT COUNT(*) FROM queue_log").await, kept);
-        kept
+        self.number("SELECT SUM(next_offset - first_offset) FROM queue_partition").await
     }
 
     /// Makes the first `n` messages an hour old.
@@ -64,7 +68,7 @@ pub(super) fn by_time(hard: bool) -> Retention {
 
 #[tokio::test]
 async fn a_stream_keeps_everything_unless_it_is_told_otherwise() {
-    let mut stream = Stream::new(1).await;
+    let mut stream = Stream::in_rows(1).await;
     stream.enqueue(0..100).await;
     stream.sequence().await;
     stream.age(100).await;
@@ -76,7 +80,7 @@ async fn a_stream_keeps_everything_unless_it_is_told_otherwise() {
 /// History H17.
 #[tokio::test]
 async fn old_messages_wait_for_the_slowest_group_unless_retention_is_hard() {
-    let mut stream = Stream::new(1).await;
+    let mut stream = Stream::in_rows(1).await;
     let (fast, slow) = (stream.group("fast", false).await, stream.group("slow", false).await);
     stream.enqueue(0..100).await;
     let worker = stream.worker().await;
@@ -107,7 +111,7 @@ async fn old_messages_wait_for_the_slowest_group_unless_retention_is_hard() {
 
 #[tokio::test]
 async fn what_every_group_has_handled_goes_at_once_if_it_may() {
-    let mut stream = Stream::new(1).await;
+    let mut stream = Stream::in_rows(1).await;
     let group = stream.group("g", false).await;
     stream.enqueue(0..50).await;
     let worker = stream.worker().await;
@@ -124,7 +128,7 @@ async fn what_every_group_has_handled_goes_at_once_if_it_may() {
 #[tokio::test]
 async fn what_a_group_is_put_back_to_while_retention_is_at_work_stays() {
     for retention in [by_time(false), Retention { handled: true, ..by_time(true) }] {
-        let mut stream = Stream::new(1).await;
+        let mut stream = Stream::in_rows(1).await;
         let group = stream.group("g", false).await;
         stream.enqueue(0..100).await;
         stream.sequence().await;
@@ -149,7 +153,7 @@ async fn what_a_group_is_put_back_to_while_retention_is_at_work_stays() {
 #[tokio::test]
 async fn a_reset_and_a_replay_wait_for_a_retention_under_way() {
     for replays in [false, true] {
-        let mut stream = Stream::new(1).await;
+        let mut stream = Stream::in_rows(1).await;
         let group = stream.group("g", false).await;
         stream.enqueue(0..10).await;
         stream.sequence().await;
@@ -183,7 +187,7 @@ async fn a_reset_and_a_replay_wait_for_a_retention_under_way() {
 /// are kept, and the others do not count as lost.
 #[tokio::test]
 async fn a_new_group_and_a_new_member_wait_for_a_retention_under_way() {
-    let mut stream = Stream::new(1).await;
+    let mut stream = Stream::in_rows(1).await;
     let broadcast = stream.broadcast(OffsetSpec::Earliest).await;
     stream.enqueue(0..10).await;
     stream.sequence().await;
@@ -227,7 +231,7 @@ async fn a_new_group_and_a_new_member_wait_for_a_retention_under_way() {
 
 #[tokio::test]
 async fn a_stream_keeps_about_as_many_bytes_as_it_may() {
-    let mut stream = Stream::new(1).await;
+    let mut stream = Stream::in_rows(1).await;
     for n in 0..10 {
         let body = |n: usize| rowmq_core::NewMessage::new(vec![b'x'; 1000 + n % 2]);
         let messages: Vec<_> = (n * 100..n * 100 + 100).map(body).collect();
@@ -241,7 +245,7 @@ async fn a_stream_keeps_about_as_many_bytes_as_it_may() {
 
 #[tokio::test]
 async fn a_failed_message_that_retention_has_removed_is_lost_and_holds_nothing_up() {
-    let mut stream = Stream::new(1).await;
+    let mut stream = Stream::in_rows(1).await;
     let group = stream.group("g", false).await;
     stream.enqueue(0..6).await;
     let worker = stream.worker().await;
@@ -263,7 +267,7 @@ async fn a_failed_message_that_retention_has_removed_is_lost_and_holds_nothing_u
 
 #[tokio::test]
 async fn messages_are_handled_also_if_those_that_are_lost_beside_them_cannot_be_counted() {
-    let mut stream = Stream::new(1).await;
+    let mut stream = Stream::in_rows(1).await;
     let group = stream.group("g", false).await;
     stream.enqueue(0..6).await;
     let worker = stream.worker().await;

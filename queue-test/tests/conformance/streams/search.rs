@@ -123,7 +123,7 @@ async fn the_newest_come_first_and_an_answer_goes_on_where_it_ended() {
 
 #[tokio::test]
 async fn a_time_is_found_by_halving_and_not_by_reading() {
-    let mut stream = Stream::new(1).await;
+    let mut stream = Stream::in_rows(1).await;
     stream.enqueue(0..100).await;
     stream.sequence().await;
     // An hour apart, the last of them now.
@@ -151,7 +151,7 @@ async fn a_time_is_found_by_halving_and_not_by_reading() {
 /// An id that contains its time finds its message among many by that time.
 #[tokio::test]
 async fn an_id_leads_to_its_time_in_a_long_log() {
-    let mut stream = Stream::new(1).await;
+    let mut stream = Stream::in_rows(1).await;
     let wanted = MsgId::new();
     let made = wanted.made_at().unwrap();
     assert!((Utc::now() - made).abs() < TimeDelta::minutes(1));

@@ -7,12 +7,13 @@ use std::time::Duration;
 use diesel_async::SimpleAsyncConnection;
 use rowmq_core::connection::transaction;
 use rowmq_core::model::{Offset, PartitionNo};
-use rowmq_core::store::stream::{cursor, inbox, log, partition};
+use rowmq_core::store::stream::{cursor, inbox, partition};
 use rowmq_core::stream::{Contention, sequence};
 use rowmq_core::{NewMessage, TopicName, enqueue};
 use rowmq_test::until;
 
-use super::Stream;
+use super::{Stream, offsets};
+use crate::scene::bodies;
 
 #[tokio::test]
 async fn offsets_are_dense_and_follow_the_order_of_commits_not_of_inserts() {
@@ -27,8 +28,7 @@ async fn offsets_are_dense_and_follow_the_order_of_commits_not_of_inserts() {
     assert!(!inbox::is_empty(&mut stream.conn, stream.topic.id).await.unwrap());
     assert_eq!(stream.sequence().await, 1);
     assert!(inbox::is_empty(&mut stream.conn, stream.topic.id).await.unwrap());
-    let order = "SELECT GROUP_CONCAT(body ORDER BY offset_no) FROM queue_log";
-    assert_eq!(crate::scene::text(&mut stream.conn, order).await, "0,1,2,late");
+    assert_eq!(bodies(&stream.logged().await), ["0", "1", "2", "late"]);
     let ends = partition::all(&mut stream.conn, stream.topic.id).await.unwrap();
     assert_eq!((ends[0].first, ends[0].next), (Offset(0), Offset(4)));
 }
@@ -42,23 +42,22 @@ async fn a_key_has_one_partition_and_messages_without_one_spread() {
     }
     stream.enqueue(0..100).await;
     assert_eq!(stream.sequence().await, 300);
-    let keys = "SELECT COUNT(*) FROM (SELECT ordering_key FROM queue_log \
-         WHERE ordering_key IS NOT NULL GROUP BY ordering_key \
-         HAVING COUNT(DISTINCT partition_no) = 1) k";
-    assert_eq!(stream.number(keys).await, 10);
-    let unkeyed = "SELECT MIN(n) FROM (SELECT COUNT(*) AS n FROM queue_log \
-         WHERE ordering_key IS NULL GROUP BY partition_no) p";
-    assert_eq!(stream.number(unkeyed).await, 25);
-    let in_order = "SELECT COUNT(*) FROM queue_log a JOIN queue_log b \
-         ON a.partition_no = b.partition_no AND a.ordering_key = b.ordering_key \
-         WHERE a.offset_no < b.offset_no AND CAST(a.body AS SIGNED) > CAST(b.body AS SIGNED)";
-    assert_eq!(stream.number(in_order).await, 0);
+    let logged = stream.logged().await;
+    let mut of_key: BTreeMap<_, Vec<usize>> = BTreeMap::new();
+    let mut unkeyed = [0; 4];
+    for one in &logged {
+        let no = one.position.unwrap().partition;
+        let body = String::from_utf8_lossy(&one.body).parse().unwrap();
+        match &one.key {
+            Some(key) => of_key.entry((key.clone(), no)).or_default().push(body),
+            None => unkeyed[no.0 as usize] += 1,
+        }
+    }
+    assert_eq!((of_key.len(), unkeyed), (10, [25; 4]));
+    assert!(of_key.values().all(|bodies| bodies.is_sorted()));
     for end in partition::all(&mut stream.conn, stream.topic.id).await.unwrap() {
-        let no = end.no;
-        let rows = stream
-            .number(&format!("SELECT COUNT(*) FROM queue_log WHERE partition_no = {no}"))
-            .await;
-        assert_eq!(rows.unsigned_abs(), end.next.0, "dense");
+        let here = logged.iter().filter_map(|one| one.position).filter(|it| it.partition == end.no);
+        assert!(here.map(|at| at.offset.0).eq(0..end.next.0), "dense");
     }
 }
 
@@ -86,17 +85,9 @@ async fn nothing_is_lost_and_producers_keep_their_order_whatever_commits_late() 
     let (committed, (), ()) =
         tokio::join!(produce_all, keep_sequencing(&stream, &done), keep_sequencing(&stream, &done));
     stream.sequence().await;
-    let id = stream.topic.id;
-    let mut read = Vec::new();
-    let mut from = Offset(0);
-    while let Some((offset, _)) =
-        log::at_or_after(&mut stream.conn, id, PartitionNo(0), from).await.unwrap()
-    {
-        assert_eq!(offset, from, "dense");
-        let body = format!("SELECT body FROM queue_log WHERE offset_no = {offset}");
-        read.push(crate::scene::text(&mut stream.conn, &body).await);
-        from = Offset(offset.0 + 1);
-    }
+    let logged = stream.logged().await;
+    assert!(offsets(&logged).into_iter().eq(0..logged.len() as u64), "dense");
+    let read = bodies(&logged);
     assert_eq!(read.len(), committed.len());
     assert_eq!(read.iter().cloned().collect::<BTreeSet<_>>(), committed);
     let mut last: BTreeMap<String, usize> = BTreeMap::new();

@@ -56,7 +56,8 @@ pub async fn standings(
     let statement = Statement::new(
         "SELECT m.name, m.partition_no, p.first_offset, p.next_offset AS end_offset, \
          m.next_offset, m.lost, w.id AS worker, m.told_at, \
-         (SELECT TIMESTAMPDIFF(MICROSECOND, l.enqueued_at, UTC_TIMESTAMP(6)) DIV 1000 \
+         (SELECT TIMESTAMPDIFF(MICROSECOND, \
+         IF(l.messages = 1, l.enqueued_at, l.sequenced_at), UTC_TIMESTAMP(6)) DIV 1000 \
          FROM queue_log l FORCE INDEX (PRIMARY) WHERE l.topic_id = ? \
          AND l.partition_no = m.partition_no AND l.offset_no >= m.next_offset \
          ORDER BY l.topic_id, l.partition_no, l.offset_no LIMIT 1) AS lag_ms \

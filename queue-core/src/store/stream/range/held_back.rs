@@ -3,10 +3,10 @@
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
-use crate::connection::Statement;
-use crate::connection::{Connection, row};
+use crate::connection::{Connection, Statement, row};
 use crate::model::{FailedRun, Group, MsgId, Offset, PartitionNo, Result};
 use crate::store::load;
+use crate::store::stream::log::{self, Stretch};
 
 /// A message that the others of its partition wait for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -25,18 +25,22 @@ pub struct HeldBack {
     pub last_error: Option<String>,
 }
 
-/// KEY (`group_id`, `partition_no`), each joined to PRIMARY of the log: reads the group's ranges
+/// KEY (`group_id`, `partition_no`), and PRIMARY of the log for each: reads the group's ranges
 /// that are not due yet.
 pub async fn held_back(conn: &mut impl Connection, group: Group) -> Result<Vec<HeldBack>> {
     let statement = Statement::new(
-        "SELECT r.partition_no, r.mark, l.msg_id, r.failures, r.ready_at, r.history \
-         FROM queue_range r FORCE INDEX (queue_range_place) LEFT JOIN queue_log l \
-         ON l.topic_id = ? AND l.partition_no = r.partition_no AND l.offset_no = r.mark \
+        "SELECT r.partition_no, r.mark, NULL, r.failures, r.ready_at, r.history \
+         FROM queue_range r FORCE INDEX (queue_range_place) \
          WHERE r.group_id = ? AND r.ready_at > UTC_TIMESTAMP(6) ORDER BY r.partition_no, r.mark",
     )
-    .number(group.stream.0)
     .number(group.id.0);
-    load(conn, "read what is held back", statement).await
+    let mut held_back: Vec<HeldBack> = load(conn, "read what is held back", statement).await?;
+    for one in &mut held_back {
+        let (lo, hi) = (one.offset, Offset(one.offset.0 + 1));
+        let stretch = Stretch { stream: group.stream, partition: one.partition, lo, hi };
+        one.msg_id = log::msg_ids(conn, stretch).await?.first().map(|(_, id)| *id);
+    }
+    Ok(held_back)
 }
 
 row! { HeldBack { partition, offset, msg_id, failures, ready_at, last_error: last_error } }

@@ -86,7 +86,7 @@ async fn a_retry_of_what_is_not_wanted_any_more_is_passed() {
 
 #[tokio::test]
 async fn what_retention_has_removed_is_lost_and_not_passed() {
-    let mut stream = Stream::new(1).await;
+    let mut stream = Stream::in_rows(1).await;
     let group = stream.broadcast_wanting("type=a").await;
     stream.typed(20, 4).await;
     stream.sql("DELETE FROM queue_log WHERE offset_no IN (4, 5)").await;

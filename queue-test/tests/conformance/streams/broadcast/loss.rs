@@ -15,7 +15,7 @@ use crate::streams::{Stream, offsets};
 
 #[tokio::test]
 async fn retention_waits_for_named_members_until_they_are_forgotten() {
-    let mut stream = Stream::new(1).await;
+    let mut stream = Stream::in_rows(1).await;
     let group = stream.broadcast(OffsetSpec::Earliest).await;
     stream.enqueue(0..20).await;
     let (worker, named) = (stream.worker().await, super::member(&group, Some("a")));
@@ -38,7 +38,7 @@ async fn retention_waits_for_named_members_until_they_are_forgotten() {
 
 #[tokio::test]
 async fn what_every_named_member_has_handled_goes_at_once_if_it_may() {
-    let mut stream = Stream::new(1).await;
+    let mut stream = Stream::in_rows(1).await;
     let group = stream.broadcast(OffsetSpec::Earliest).await;
     stream.enqueue(0..20).await;
     stream.retain(Retention { handled: true, ..Retention::default() }).await;
@@ -51,7 +51,7 @@ async fn what_every_named_member_has_handled_goes_at_once_if_it_may() {
 
 #[tokio::test]
 async fn a_member_that_has_fallen_behind_retention_is_told_and_counts_it() {
-    let mut stream = Stream::new(1).await;
+    let mut stream = Stream::in_rows(1).await;
     let group = stream.broadcast(OffsetSpec::Earliest).await;
     stream.enqueue(0..20).await;
     stream.sequence().await;
@@ -83,7 +83,7 @@ async fn a_member_that_has_fallen_behind_retention_is_told_and_counts_it() {
 
 #[tokio::test]
 async fn a_position_that_cannot_be_told_is_told_later_and_a_lost_answer_is_no_reset() {
-    let mut stream = Stream::new(1).await;
+    let mut stream = Stream::in_rows(1).await;
     let group = stream.broadcast(OffsetSpec::Earliest).await;
     stream.enqueue(0..10).await;
     let proxy = FaultProxy::start(stream.db.url()).await;
@@ -108,7 +108,7 @@ async fn a_position_that_cannot_be_told_is_told_later_and_a_lost_answer_is_no_re
 /// A failover to a server without the newest transactions.
 #[tokio::test]
 async fn a_member_goes_back_with_a_server_that_has_lost_what_it_had_told_and_read() {
-    let mut stream = Stream::new(1).await;
+    let mut stream = Stream::in_rows(1).await;
     let group = stream.broadcast(OffsetSpec::Earliest).await;
     stream.enqueue(0..10).await;
     let workers = [stream.worker().await, stream.worker().await];

@@ -1,0 +1,284 @@
+//! Reading the log, one message after the other, out of rows that hold one or many.
+
+use chrono::{DateTime, Utc};
+
+use super::{Reading, Stretch};
+use crate::connection::{Connection, Statement, row};
+use crate::model::page::{Damage, PageEntry, read_page};
+use crate::model::{
+    Delivery, Headers, Moment, MsgId, Offset, PartitionNo, Position, Priority, Result, RowId,
+    TopicId,
+};
+use crate::store::load_surely;
+use crate::store::row_set::{LIST_LIMIT, placeholders};
+use crate::store::stream::page::PAGE;
+
+/// What is read of the bodies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::store::stream) enum Bodies {
+    /// All of them.
+    Read,
+    /// Their lengths, for which the server reads a body that is not in a page.
+    Measure,
+    /// Nothing: the length of a body that is not in a page is then 0.
+    Leave,
+}
+
+/// A row of the log.
+pub(super) struct LogRow {
+    pub(super) last: Offset,
+    messages: u64,
+    pub(super) entries: Option<Vec<u8>>,
+    pub(super) message: Message,
+}
+
+/// A message of the log, or what the columns of its page's row say.
+#[derive(Debug)]
+pub(in crate::store::stream) struct Message {
+    pub(in crate::store::stream) msg_id: MsgId,
+    pub(in crate::store::stream) enqueued_at: DateTime<Utc>,
+    pub(in crate::store::stream) sequenced_at: DateTime<Utc>,
+    expires_at: Option<DateTime<Utc>>,
+    read_at: DateTime<Utc>,
+    pub(in crate::store::stream) key: Option<Vec<u8>>,
+    pub(in crate::store::stream) biz_id: Option<Vec<u8>>,
+    pub(in crate::store::stream) headers: Headers,
+    pub(in crate::store::stream) body_bytes: u64,
+    pub(in crate::store::stream) body: Vec<u8>,
+}
+
+row! { LogRow { last, messages, entries, message } }
+row! {
+    Message {
+        msg_id, enqueued_at, sequenced_at, expires_at, read_at, key, biz_id, headers, body_bytes,
+        body,
+    }
+}
+
+/// The columns of a [`LogRow`] but the length of the body and the body.
+const COLUMNS: &str = "offset_no, messages, entries, msg_id, enqueued_at, sequenced_at, \
+     expires_at, UTC_TIMESTAMP(6), ordering_key, biz_id, headers";
+
+const IN_ORDER: &str = " ORDER BY topic_id, partition_no, offset_no";
+
+impl LogRow {
+    pub(super) fn first(&self) -> Offset {
+        Offset((self.last.0 + 1).saturating_sub(self.messages))
+    }
+
+    /// Returns its messages with their offsets. A damaged page is one message, at the offset
+    /// `damaged`: all its bytes are the body, and a header says why. Its other offsets have no
+    /// message. Each reader chooses the newest offset that it reads, so that it notices the page.
+    fn messages(self, bodies: Bodies, damaged: Offset) -> Vec<(Offset, Message)> {
+        let Some(entries) = &self.entries else { return vec![(self.last, self.message)] };
+        let stored = Some(self.message.body.as_slice()).filter(|_| bodies == Bodies::Read);
+        match read_page(entries, stored) {
+            Ok(page) if page.len() as u64 == self.messages => {
+                let messages = page.iter().map(|entry| self.message.entry(entry));
+                (self.first().0..).map(Offset).zip(messages).collect()
+            }
+            read => {
+                let damage = read.err().unwrap_or(Damage::Length);
+                let mut message = self.message;
+                message.headers = Headers::of_damaged_page(damage);
+                message.body = [entries.as_slice(), &message.body].concat();
+                vec![(damaged, message)]
+            }
+        }
+    }
+}
+
+impl Message {
+    /// Returns a message of the page whose row this is.
+    fn entry(&self, entry: &PageEntry<'_>) -> Self {
+        Self {
+            msg_id: entry.msg_id,
+            enqueued_at: self.enqueued_at + entry.enqueued_after,
+            sequenced_at: self.sequenced_at,
+            expires_at: entry.expires.map(|expires| match expires {
+                Moment::After(time) => self.enqueued_at + time,
+                Moment::At(at) => at,
+            }),
+            read_at: self.read_at,
+            key: entry.key.map(<[u8]>::to_vec),
+            biz_id: entry.biz_id.map(<[u8]>::to_vec),
+            headers: Headers::from_stored(entry.headers),
+            body_bytes: entry.body_bytes as u64,
+            body: entry.body.to_vec(),
+        }
+    }
+
+    fn into_delivery(self, stretch: Stretch, reading: Reading, offset: Offset) -> Delivery {
+        Delivery {
+            topic_id: reading.group,
+            msg_id: self.msg_id,
+            delivery_no: reading.delivery_no,
+            failures: 0,
+            crashes: 0,
+            enqueued_at: self.enqueued_at,
+            expires_at: self.expires_at,
+            claimed_at: self.read_at,
+            key: self.key,
+            biz_id: self.biz_id,
+            unique_key: None,
+            headers: self.headers,
+            body: self.body,
+            priority: Priority::default(),
+            row: RowId(offset.0),
+            claim_no: reading.claim_no,
+            position: Some(Position { partition: stretch.partition, offset }),
+            traced: false,
+        }
+    }
+}
+
+/// Returns the ids of a page's messages; none if the page is damaged.
+#[cfg(feature = "simulation")]
+#[must_use]
+pub fn ids(entries: &[u8]) -> Vec<MsgId> {
+    let page = read_page(entries, None).unwrap_or_default();
+    page.iter().map(|entry| entry.msg_id).collect()
+}
+
+/// PRIMARY, forced, plain: reads the messages of a stretch, in order. Missing offsets have been
+/// pruned.
+pub async fn read(
+    conn: &mut impl Connection,
+    stretch: Stretch,
+    reading: Reading,
+) -> Result<Vec<Delivery>> {
+    let found = all(conn, stretch, Bodies::Read).await?;
+    Ok(found.into_iter().map(|(at, it)| it.into_delivery(stretch, reading, at)).collect())
+}
+
+/// PRIMARY, forced, plain: reads these messages of a stretch, in order, as [`read()`].
+pub async fn read_some(
+    conn: &mut impl Connection,
+    stretch: Stretch,
+    reading: Reading,
+    offsets: &[Offset],
+) -> Result<Vec<Delivery>> {
+    let found = some(conn, stretch, offsets, Bodies::Read).await?;
+    Ok(found.into_iter().map(|(at, it)| it.into_delivery(stretch, reading, at)).collect())
+}
+
+/// PRIMARY, forced, plain: reads the message ids of a stretch, in order.
+pub async fn msg_ids(conn: &mut impl Connection, stretch: Stretch) -> Result<Vec<(Offset, MsgId)>> {
+    let found = all(conn, stretch, Bodies::Leave).await?;
+    Ok(found.into_iter().map(|(at, message)| (at, message.msg_id)).collect())
+}
+
+/// PRIMARY, forced, plain: reads the headers of a stretch's messages, in order, without their
+/// bodies.
+pub async fn headers(
+    conn: &mut impl Connection,
+    stretch: Stretch,
+) -> Result<Vec<(Offset, Headers)>> {
+    let found = all(conn, stretch, Bodies::Leave).await?;
+    Ok(found.into_iter().map(|(at, message)| (at, message.headers)).collect())
+}
+
+/// PRIMARY, forced, plain: reads the messages of a stretch, in order.
+pub(in crate::store::stream) async fn all(
+    conn: &mut impl Connection,
+    stretch: Stretch,
+    bodies: Bodies,
+) -> Result<Vec<(Offset, Message)>> {
+    let statement = Statement::new(select(bodies));
+    let rows: Vec<LogRow> = load_surely(conn, "read the log", within(statement, stretch)).await?;
+    let found = rows.into_iter().flat_map(|row| {
+        let newest = row.last.min(Offset(stretch.hi.0.saturating_sub(1)));
+        row.messages(bodies, newest)
+    });
+    Ok(found.filter(|(at, _)| (stretch.lo..stretch.hi).contains(at)).collect())
+}
+
+/// PRIMARY, forced, plain: reads these messages of a stretch, given in order. It finds out first
+/// which rows they are in, so that it reads the bodies of no other row.
+pub(in crate::store::stream) async fn some(
+    conn: &mut impl Connection,
+    stretch: Stretch,
+    offsets: &[Offset],
+    bodies: Bodies,
+) -> Result<Vec<(Offset, Message)>> {
+    let places = rows(conn, stretch).await?;
+    let newest =
+        |last: Offset| offsets[..offsets.partition_point(|at| *at <= last)].last().copied();
+    let has_any = |(last, messages): &(Offset, u64)| {
+        newest(*last).is_some_and(|offset| offset.0 + messages > last.0)
+    };
+    let wanted: Vec<_> = places.into_iter().filter(has_any).map(|(last, _)| last).collect();
+    let mut found = Vec::with_capacity(offsets.len());
+    for some in wanted.chunks(LIST_LIMIT) {
+        // Padded, so that there are few statement texts and they stay prepared.
+        let n = some.len().next_power_of_two();
+        let last = some.last().into_iter().cycle();
+        let statement = Statement::new(select(bodies))
+            .sql(" FROM queue_log FORCE INDEX (PRIMARY) WHERE topic_id = ? AND partition_no = ?")
+            .sql(&format!(" AND offset_no IN ({}){IN_ORDER}", placeholders(n)))
+            .number(stretch.stream.0)
+            .number(stretch.partition.0)
+            .numbers(some.iter().chain(last).take(n).map(|offset| offset.0));
+        let rows: Vec<LogRow> = load_surely(conn, "read the log", statement).await?;
+        found.extend(rows.into_iter().flat_map(|row| {
+            let newest = newest(row.last).unwrap_or(row.last);
+            row.messages(bodies, newest)
+        }));
+    }
+    found.retain(|(at, _)| offsets.binary_search(at).is_ok());
+    Ok(found)
+}
+
+/// PRIMARY, forced, plain: finds the rows with these messages of a partition. Returns the offset of
+/// each message that the log still has, and that under which its row is.
+pub(in crate::store::stream) async fn places(
+    conn: &mut impl Connection,
+    stream: TopicId,
+    partition: PartitionNo,
+    offsets: &[Offset],
+) -> Result<Vec<(Offset, Offset)>> {
+    let (Some(lo), Some(last)) = (offsets.iter().min(), offsets.iter().max()) else {
+        return Ok(Vec::new());
+    };
+    let stretch = Stretch { stream, partition, lo: *lo, hi: Offset(last.0 + 1) };
+    let rows = rows(conn, stretch).await?;
+    let row_of = |at: &Offset| {
+        let (row, messages) = rows.get(rows.partition_point(|(last, _)| last < at))?;
+        (at.0 + messages > row.0).then_some((*at, *row))
+    };
+    Ok(offsets.iter().filter_map(row_of).collect())
+}
+
+/// Reads the offset of the last message of each row of a stretch, and how many it has.
+async fn rows(conn: &mut impl Connection, stretch: Stretch) -> Result<Vec<(Offset, u64)>> {
+    let statement = within(Statement::new("SELECT offset_no, messages"), stretch);
+    load_surely(conn, "find rows of the log", statement).await
+}
+
+/// Selects the columns of a [`LogRow`].
+pub(super) fn select(bodies: Bodies) -> String {
+    let body = match bodies {
+        Bodies::Read => "LENGTH(body), body",
+        Bodies::Measure => "LENGTH(body), ''",
+        Bodies::Leave => "0, ''",
+    };
+    format!("SELECT {COLUMNS}, {body}")
+}
+
+/// Limits a SELECT to the rows with messages of a stretch, in order. There are at most as many as
+/// it has offsets, and the limit keeps the server from reading the rows behind them.
+fn within(select: Statement<'_>, stretch: Stretch) -> Statement<'_> {
+    select
+        .sql(
+            " FROM queue_log FORCE INDEX (PRIMARY) WHERE topic_id = ? AND partition_no = ? \
+             AND offset_no >= ? AND offset_no < ? AND offset_no + 1 < ? + messages",
+        )
+        .sql(IN_ORDER)
+        .sql(" LIMIT ?")
+        .number(stretch.stream.0)
+        .number(stretch.partition.0)
+        .number(stretch.lo.0)
+        .number(stretch.hi.0 + PAGE - 1)
+        .number(stretch.hi.0)
+        .number(stretch.hi.0.saturating_sub(stretch.lo.0))
+}

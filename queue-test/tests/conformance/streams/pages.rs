@@ -1,0 +1,223 @@
+//! Pages: several messages in one row of the log.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use chrono::DateTime;
+use rowmq_core::connection::transaction;
+use rowmq_core::find::{Query, find};
+use rowmq_core::model::found::{Filter, Found};
+use rowmq_core::model::{DeadCause, Headers, Offset, PartitionNo, Position, Retention, Settlement};
+use rowmq_core::store::find::Bodies;
+use rowmq_core::{Delivery, NewMessage, enqueue_all, stream};
+use rowmq_test::until;
+
+use super::retention::by_time;
+use super::{Stream, claim_n, offsets};
+use crate::scene::{all, bodies, settle, text};
+
+/// Messages with everything that a message of a stream may have, one in three with nothing.
+fn full(n: usize) -> NewMessage {
+    let message = NewMessage::new(format!("body {n}"));
+    if n.is_multiple_of(3) {
+        return message;
+    }
+    let message = message.with_key("ключ").with_biz_id(n.to_string()).with_header("a", "b");
+    if n % 3 == 1 { message.with_expiry(Duration::from_secs(3600)) } else { message }
+}
+
+fn assert_alike(found: &[Delivery], sent: &[NewMessage]) {
+    assert_eq!(found.len(), sent.len());
+    for message in sent {
+        let delivery = found.iter().find(|it| it.msg_id == message.msg_id).unwrap();
+        let key = (&delivery.key, &delivery.biz_id);
+        assert_eq!(key, (&message.key, &message.biz_id));
+        assert_eq!((&delivery.headers, &delivery.body), (&message.headers, &message.body));
+        let life = delivery.expires_at.map(|end| (end - delivery.enqueued_at).num_seconds());
+        assert_eq!(life.is_some(), message.expires.is_some(), "{message:?}");
+        assert!(life.is_none_or(|life| (3500..=3601).contains(&life)), "{life:?}");
+    }
+}
+
+#[tokio::test]
+async fn messages_in_pages_have_all_that_they_had() {
+    let mut stream = Stream::new(1).await;
+    let group = stream.group("g", false).await;
+    let first: Vec<_> = (0..150).map(full).collect();
+    enqueue_all(&mut stream.conn, &stream.topic.name, &first).await.unwrap();
+    stream.sequence().await;
+    let second: Vec<_> = (150..300).map(full).collect();
+    let id = stream.topic.id;
+    let append = async |conn: &mut _| stream::append(conn, id, &second).await;
+    assert!(transaction(&mut stream.conn, "test", append).await.unwrap().in_log);
+    assert_eq!(stream.number("SELECT COUNT(*) FROM queue_log").await, 6, "64, 64 and 22 each");
+    assert_eq!(stream.number("SELECT SUM(messages) FROM queue_log").await, 300);
+    let worker = stream.worker().await;
+    // Claims that begin and end within pages.
+    let mut found = Vec::new();
+    for n in [1, 70, 29, 200] {
+        found.extend(claim_n(&worker, &group, n).await);
+    }
+    assert!(offsets(&found).into_iter().eq(0..300));
+    let sent: Vec<_> = first.into_iter().chain(second).collect();
+    assert_alike(&found, &sent);
+    settle(&worker, all(&found, &Settlement::Ack)).await;
+}
+
+/// Rows of an older release and pages, one behind the other.
+#[tokio::test]
+async fn rows_and_pages_are_read_as_one_log() {
+    let mut stream = Stream::in_rows(1).await;
+    let group = stream.group("g", false).await;
+    stream.enqueue(0..100).await;
+    stream.sequence().await;
+    assert_eq!(stream.number("SELECT COUNT(*) FROM queue_log").await, 100);
+    stream.sql("UPDATE queue_partition SET pages = TRUE").await;
+    stream.enqueue(100..200).await;
+    stream.sequence().await;
+    assert_eq!(stream.number("SELECT COUNT(*) FROM queue_log").await, 102);
+    let worker = stream.worker().await;
+    let mut found = claim_n(&worker, &group, 99).await;
+    found.extend(claim_n(&worker, &group, 101).await);
+    let numbers: Vec<_> = (0..200).map(|n| n.to_string()).collect();
+    assert_eq!(bodies(&found), numbers);
+}
+
+#[tokio::test]
+async fn a_failed_message_of_a_page_is_filed_with_all_that_it_had() {
+    let mut stream = Stream::new(1).await;
+    let group = stream.group("g", false).await;
+    let sent: Vec<_> = (0..6).map(full).collect();
+    enqueue_all(&mut stream.conn, &stream.topic.name, &sent).await.unwrap();
+    stream.sequence().await;
+    let worker = stream.worker().await;
+    let found = claim_n(&worker, &group, 6).await;
+    let again = Settlement::Retry { delay: Duration::ZERO, error: "no".to_owned() };
+    settle(&worker, all(&found, &again)).await;
+    crate::moves::promote(&mut stream.conn, 100).await;
+    let retried = crate::scene::claim_n(&worker, group.id, 6).await;
+    assert_alike(&retried, &sent);
+    let expiries = |it: &[Delivery]| -> BTreeMap<_, _> {
+        it.iter().map(|one| (one.msg_id, one.expires_at)).collect()
+    };
+    assert_eq!(expiries(&retried), expiries(&found));
+}
+
+/// A byte of a page has changed on the disk.
+#[tokio::test]
+async fn a_damaged_page_becomes_a_dead_letter_with_all_its_bytes_and_stops_nothing() {
+    for column in ["entries", "body"] {
+        let mut stream = Stream::new(1).await;
+        let group = stream.group("g", false).await;
+        stream.enqueue(0..130).await;
+        stream.sequence().await;
+        let damage = format!(
+            "UPDATE queue_log SET {column} = INSERT({column}, 30, 1, CHAR(ASCII(SUBSTRING({column}, 30, 1)) ^ 1)) \
+             WHERE offset_no = 127"
+        );
+        stream.sql(&damage).await;
+        let worker = stream.worker().await;
+        let mut found: Vec<Delivery> = Vec::new();
+        while found.last().is_none_or(|last| last.position.unwrap().offset < Offset(129)) {
+            let claimed = worker.claim_range(group.group().unwrap(), 130).await.unwrap();
+            found.extend(claimed.deliveries);
+        }
+        let (damaged, sound): (Vec<_>, Vec<_>) =
+            found.into_iter().partition(|it| it.headers.damaged_page().is_some());
+        let numbers: Vec<_> = (0..64).chain(128..130).map(|n: usize| n.to_string()).collect();
+        assert_eq!(bodies(&sound), numbers);
+        worker.settle(all(&sound, &Settlement::Ack)).await.unwrap();
+        let error = damaged[0].headers.damaged_page().unwrap().to_owned();
+        let dead = Settlement::DeadLetter { cause: DeadCause::Decode, error };
+        worker.settle(all(&damaged, &dead)).await.unwrap();
+        worker.stop().await.unwrap();
+        // A dead letter for each claim that met the page, and each is marked for who redrives it.
+        let whole = "SELECT COUNT(*) FROM queue_dead d JOIN queue_log l ON l.offset_no = 127 \
+             AND d.body = CONCAT(l.entries, l.body) AND d.headers LIKE '%queue-damaged-page%'";
+        let n = i64::try_from(damaged.len()).unwrap();
+        assert_eq!(stream.number(whole).await, n, "{column}");
+        assert_eq!(stream.number("SELECT COUNT(*) FROM queue_range").await, 0);
+    }
+}
+
+/// A page goes with its last message.
+#[tokio::test]
+async fn retention_removes_whole_pages() {
+    let mut stream = Stream::new(1).await;
+    let group = stream.group("g", false).await;
+    stream.enqueue(0..200).await;
+    stream.sequence().await;
+    let worker = stream.worker().await;
+    let got = claim_n(&worker, &group, 200).await;
+    worker.settle(all(&got[..100], &Settlement::Ack)).await.unwrap();
+    worker.stop().await.unwrap();
+    stream.retain(Retention { handled: true, ..Retention::default() }).await;
+    until("what is handled goes", async || stream.prune_log().await == 136).await;
+    let rows = "SELECT GROUP_CONCAT(offset_no ORDER BY offset_no) FROM queue_log";
+    assert_eq!(text(&mut stream.conn, rows).await, "127,191,199");
+    let late = stream.group("late", false).await;
+    let worker = stream.worker().await;
+    assert!(offsets(&claim_n(&worker, &late, 136).await).into_iter().eq(64..200));
+    assert!(offsets(&claim_n(&worker, &group, 100).await).into_iter().eq(100..200));
+    let gone = Filter { position: Some(at(63)), ..Filter::default() };
+    assert_eq!(find_in(&stream, gone).await, Vec::<String>::new());
+    stream.retain(by_time(true)).await;
+    stream.age(192).await;
+    assert_eq!(stream.prune_log().await, 8);
+    assert_eq!(text(&mut stream.conn, rows).await, "199");
+}
+
+fn at(offset: u64) -> Position {
+    Position { partition: PartitionNo(0), offset: Offset(offset) }
+}
+
+/// Returns the bodies of what is found.
+async fn find_in(stream: &Stream, filter: Filter) -> Vec<String> {
+    let mut session = stream.db.session().await;
+    let query = Query { filter, after: None, limit: 100, bodies: Bodies::Read };
+    let answer = find(&mut session, &stream.topic, &query).await.unwrap();
+    let body = |found: &Found| found.trace.clone().and_then(|trace| trace.body).unwrap();
+    answer.found.iter().map(|found| String::from_utf8(body(found)).unwrap()).collect()
+}
+
+#[tokio::test]
+async fn messages_of_a_page_are_found_by_all_that_they_have() {
+    let mut stream = Stream::new(1).await;
+    let sent: Vec<_> = (0..100).map(full).collect();
+    enqueue_all(&mut stream.conn, &stream.topic.name, &sent).await.unwrap();
+    stream.sequence().await;
+    let by_id = Filter { msg_id: Some(sent[70].msg_id), ..Filter::default() };
+    assert_eq!(find_in(&stream, by_id).await, ["body 70"]);
+    let by_place = Filter { position: Some(at(5)), ..Filter::default() };
+    assert_eq!(find_in(&stream, by_place).await, ["body 5"]);
+    let by_biz_id = Filter { biz_id: Some(b"71".to_vec()), ..Filter::default() };
+    assert_eq!(find_in(&stream, by_biz_id).await, ["body 71"]);
+    let header = Some(("a".to_owned(), "b".to_owned()));
+    let by_key = Filter { key: Some("ключ".as_bytes().to_vec()), header, ..Filter::default() };
+    assert_eq!(find_in(&stream, by_key).await.len(), 66);
+}
+
+#[tokio::test]
+async fn a_message_is_erased_within_its_page_and_its_neighbours_stay() {
+    let mut stream = Stream::new(1).await;
+    let sent: Vec<_> = (0..100).map(full).collect();
+    enqueue_all(&mut stream.conn, &stream.topic.name, &sent).await.unwrap();
+    stream.sequence().await;
+    let before = stream.logged().await;
+    assert_eq!(stream.erase(sent[70].msg_id).await.unwrap().erased, 1);
+    assert_eq!(stream.erase(sent[70].msg_id).await.unwrap().erased, 0, "it was erased before");
+    let after = stream.logged().await;
+    let empty = Delivery {
+        body: Vec::new(),
+        headers: Headers::default(),
+        expires_at: Some(DateTime::UNIX_EPOCH),
+        ..before[70].clone()
+    };
+    for (nth, (before, after)) in before.into_iter().zip(after).enumerate() {
+        let expected = if nth == 70 { &empty } else { &before };
+        let claimed_at = after.claimed_at;
+        assert_eq!(after, Delivery { claimed_at, ..expected.clone() });
+    }
+    let left = "SELECT COUNT(*) FROM queue_log WHERE body LIKE '%body 70%'";
+    assert_eq!(stream.number(left).await, 0);
+}
