@@ -10,8 +10,8 @@ use crate::store::stream::{cursor, log, member, partition, standing};
 use crate::store::topic::{groups_of, lock_by_id, server_time};
 use crate::stream::group::at_time;
 
-/// Messages of one transaction: it takes some milliseconds, in which no message gets an offset.
-const CHUNK: u64 = 2000;
+/// Rows of one transaction: it takes some milliseconds, in which no message gets an offset.
+const ROWS: u32 = 1000;
 
 /// How many of the newest messages the mean size is estimated from.
 const SAMPLE: u64 = 200;
@@ -149,8 +149,11 @@ pub async fn remove_excess(conn: &mut impl Connection, excess: Excess) -> Result
 /// Removes the first messages of a stretch, which must be the oldest of its partition, in the
 /// caller's transaction; returns what is left of the stretch.
 pub async fn remove_some(conn: &mut impl Connection, stretch: Stretch) -> Result<Option<Stretch>> {
-    let hi = Offset(stretch.hi.0.min(stretch.lo.0 + CHUNK));
-    let hi = log::begin_of(conn, stretch.stream, stretch.partition, hi).await?;
+    let rows = log::ends(conn, stretch, ROWS).await?;
+    let hi = match rows.last().filter(|_| rows.len() == ROWS as usize) {
+        Some(last) => Offset(last.0 + 1),
+        None => log::begin_of(conn, stretch.stream, stretch.partition, stretch.hi).await?,
+    };
     log::remove(conn, Stretch { hi, ..stretch }).await?;
     // Last, because the sequencer waits for this row.
     partition::cut(conn, stretch.stream, stretch.partition, hi).await?;

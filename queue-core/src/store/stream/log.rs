@@ -195,6 +195,22 @@ async fn next_row(
     Ok(rows.first().map(begin))
 }
 
+/// PRIMARY, forced, plain: returns the offsets of the first rows that end in a stretch, at most
+/// `limit`.
+pub async fn ends(conn: &mut impl Connection, stretch: Stretch, limit: u32) -> Result<Vec<Offset>> {
+    let statement = Statement::new(
+        "SELECT offset_no FROM queue_log FORCE INDEX (PRIMARY) \
+         WHERE topic_id = ? AND partition_no = ? AND offset_no >= ? AND offset_no < ? \
+         ORDER BY topic_id, partition_no, offset_no LIMIT ?",
+    )
+    .number(stretch.stream.0)
+    .number(stretch.partition.0)
+    .number(stretch.lo.0)
+    .number(stretch.hi.0)
+    .number(limit);
+    load_surely(conn, "find old rows of the log", statement).await
+}
+
 /// PRIMARY, forced: removes the rows that end in a stretch; returns how many.
 pub async fn remove(conn: &mut impl Connection, stretch: Stretch) -> Result<usize> {
     let statement = Statement::new(

@@ -55,6 +55,7 @@ async fn logs(conn: &mut Recorder) {
     drop(log::headers(conn, STRETCH).await);
     drop(log::at_or_after(conn, TOPIC, PARTITION, OFFSET).await);
     drop(log::begin_of(conn, TOPIC, PARTITION, OFFSET).await);
+    drop(log::ends(conn, STRETCH, 1).await);
     drop(log::remove(conn, STRETCH).await);
     drop(log::erase(conn, TOPIC, POSITION, MESSAGE).await);
     drop(log::mean_bytes(conn, STRETCH).await);

@@ -124,6 +124,20 @@ async fn what_every_group_has_handled_goes_at_once_if_it_may() {
     assert_eq!(worker.claim_range(group.group().unwrap(), 9).await.unwrap().deliveries, []);
 }
 
+#[tokio::test]
+async fn a_thousand_rows_are_removed_in_one_transaction() {
+    let mut stream = Stream::in_rows(1).await;
+    stream.enqueue(0..1100).await;
+    stream.sequence().await;
+    stream.age(1100).await;
+    stream.retain(by_time(false)).await;
+    let excess = stream.excess().await.pop().unwrap();
+    let removed = stream.remove(excess).await;
+    assert_eq!((removed.offsets, removed.left.is_some()), (1000, true));
+    let removed = stream.remove(removed.left.unwrap()).await;
+    assert_eq!(removed, Removed { offsets: 100, left: None });
+}
+
 /// A reset during retention finds the messages it goes back to: retention removes none of them.
 #[tokio::test]
 async fn what_a_group_is_put_back_to_while_retention_is_at_work_stays() {
