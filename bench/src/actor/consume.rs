@@ -66,8 +66,11 @@ pub(super) async fn drain(
     };
     let builder =
         Consumer::builder(url).options(options).on_settled(SettledListener::new(move |delivery| {
-            // Acks of a stream are combined, and sent a little later.
-            if matches!(delivery.outcome, Ok(SettleOutcome::Settled | SettleOutcome::Deferred)) {
+            // Acks of a stream are combined, and sent a little later. A message that is released
+            // is handled again.
+            let is_over = delivery.settlement.is_final();
+            let outcome = delivery.outcome;
+            if is_over && matches!(outcome, Ok(SettleOutcome::Settled | SettleOutcome::Deferred)) {
                 settled.settle(1);
             }
         }));
