@@ -450,10 +450,20 @@ async fn thirty_two_senders_over_an_outage_lose_and_double_nothing() {
     let lanes = NonZeroU32::new(8).expect("not zero");
     let options = ProducerOptions { lanes, ..scene.options() };
     let producer = scene.connect(options).await.expect("connected");
+    // Each sends 10 messages before the server goes away, 10 while it does, and 20 afterwards.
+    let (step, steps) = tokio::sync::watch::channel(0);
     let senders: Vec<_> = (0..32)
         .map(|_| {
             let (scene, producer) = (std::sync::Arc::clone(&scene), producer.clone());
-            tokio::spawn(async move { scene.send(&producer, 40).await.0 })
+            let mut steps = steps.clone();
+            tokio::spawn(async move {
+                let mut ids = Vec::new();
+                for (nth, messages) in [10, 10, 20].into_iter().enumerate() {
+                    steps.wait_for(|step| *step >= nth).await.expect("the test goes on");
+                    ids.extend(scene.send(&producer, messages).await.0);
+                }
+                ids
+            })
         })
         .collect();
     let reach = async |n: usize| {
@@ -462,8 +472,10 @@ async fn thirty_two_senders_over_an_outage_lose_and_double_nothing() {
     reach(100).await;
     scene.proxy.drop_reply_after(STORE_IN_LANE);
     scene.proxy.refuse_new();
+    step.send_replace(1);
     scene.proxy.sprung().await;
     scene.proxy.refuse();
+    step.send_replace(2);
     let filled = async || producer.in_journal() >= 200;
     rowmq_test::until("the journal has some", filled).await;
     scene.proxy.pass();
