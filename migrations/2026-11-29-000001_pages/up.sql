@@ -7,7 +7,7 @@ SET @queue_add = IF(
 PREPARE queue_add FROM @queue_add;
 EXECUTE queue_add;
 
--- Whether pages are written. `rowmq migrate` sets it once every worker that is alive can read them.
+-- Whether pages are written: in new databases, and in others after `rowmq migrate --pages`.
 SET @queue_add = IF(
   EXISTS (SELECT 1 FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'queue_partition' AND COLUMN_NAME = 'pages'),
   'DO 0', 'ALTER TABLE queue_partition ADD COLUMN pages BOOLEAN NOT NULL DEFAULT FALSE, ALGORITHM = INSTANT');

@@ -111,7 +111,8 @@ pub fn check(topic: &Topic, id: MsgId) -> Result<(), ErasureError> {
 /// nothing, and finds the copies that are left. The audit records `by` if anything was erased.
 ///
 /// # Errors
-/// An [`ErasureError`]. Nothing is erased then, unless the database fails after the erasure.
+/// An [`ErasureError`]. Nothing is erased then, unless the database fails after the erasure, or the
+/// message is in the log more than once and one of its pages is damaged.
 pub async fn erase(
     session: &mut Session,
     stream: &Topic,

@@ -30,11 +30,14 @@ impl Search<'_> {
     /// Reads the message at a position of the log.
     pub(super) async fn at(&mut self, position: Position) -> Result<()> {
         let (stream, bodies) = (self.topic, self.query.bodies);
-        let read = async |conn: &mut Link| {
-            search::at(conn, stream, position.partition, &[position.offset], bodies).await
-        };
-        let found = self.session.call("read what was found in the log", read).await?;
-        self.take(found);
+        let is_there = |end: &Partition| end.no == position.partition && position.offset < end.next;
+        if self.partitions().await?.iter().any(is_there) {
+            let read = async |conn: &mut Link| {
+                search::at(conn, stream, position.partition, &[position.offset], bodies).await
+            };
+            let found = self.session.call("read what was found in the log", read).await?;
+            self.take(found);
+        }
         self.answer.searched.push(Searched::Log { rows: self.answer.found.len(), whole: true });
         Ok(())
     }
@@ -80,8 +83,9 @@ impl Search<'_> {
                 Some(since) => self.offset_of(partition, since).await?,
                 None => partition.first,
             };
-            let stretch =
-                Stretch { stream: self.topic.id, partition: end.partition, lo, hi: end.offset };
+            // A token of a page says what its sender likes.
+            let hi = end.offset.min(partition.next);
+            let stretch = Stretch { stream: self.topic.id, partition: end.partition, lo, hi };
             let (seen, left) = self.backwards(stretch, share).await?;
             rows += seen;
             rest.extend(left.map(|offset| Position { offset, ..*end }));

@@ -7,8 +7,8 @@ use crate::model::{Offset, PartitionNo};
 use crate::store::stream::log::PlacedPage;
 use crate::store::stream::page::PAGE;
 
-/// A page that would get more bytes of bodies begins a new one. With bodies of 200 bytes, 64
-/// messages take 17 KiB.
+/// A page that would get more bytes of bodies and headers begins a new one. With bodies of 200
+/// bytes, 64 messages take 17 KiB.
 const BYTES: usize = 32 * 1024;
 
 /// The page of a partition that is being filled.
@@ -33,10 +33,11 @@ impl<'m> Packer<'m> {
     /// enqueued now.
     pub(super) fn add(&mut self, message: PageEntry<'m>, enqueued_at: Option<DateTime<Utc>>) {
         let n = self.messages.len();
-        if n as u64 == PAGE || n > 0 && self.bytes + message.body.len() > BYTES {
+        let bytes = message.body.len() + message.headers.map_or(0, <[u8]>::len);
+        if n as u64 == PAGE || n > 0 && self.bytes + bytes > BYTES {
             self.close();
         }
-        self.bytes += message.body.len();
+        self.bytes += bytes;
         self.messages.push((message, enqueued_at));
         self.next.0 += 1;
     }

@@ -10,10 +10,11 @@ use crate::store::stream::inbox::{self, InInbox, Run, Unsequenced};
 use crate::store::stream::log::{self, PlacedPage};
 use crate::store::stream::partition::{self, Partition};
 
-/// The most bytes of bodies that one transaction moves: larger transactions hold up replication.
+/// The most bytes of bodies and headers that one transaction moves: larger transactions hold up
+/// replication.
 const BYTES: u64 = 16 * 1024 * 1024;
 
-/// Up to this mean size, bodies go to the sequencer and back to share pages.
+/// Up to this mean size, messages go to the sequencer and back to share pages.
 const SMALL: u64 = 4 * 1024;
 
 /// What to do if another sequencer is at work on the stream.
@@ -116,7 +117,7 @@ async fn append(
             let pages = pages(*partition, &messages);
             log::append_pages(conn, stream, &pages).await?;
         } else {
-            // The server copies large bodies by itself: few of them would share a page.
+            // The server copies large messages by itself: few of them would share a page.
             inbox::append(conn, run, seen.no, partition.next).await?;
         }
         partition.next.0 += run.rows.len() as u64;

@@ -199,6 +199,7 @@ fn function(
         ("CONCAT", values) => {
             Value::bytes(&values.iter().flat_map(Value::text).collect::<Vec<_>>())
         }
+        ("CHAR_LENGTH" | "LENGTH", [Value::Null]) => Value::Null,
         ("CHAR_LENGTH" | "LENGTH", [value]) => Value::Number(value.text().len() as i128),
         ("SUBSTRING_INDEX", [value, at, Value::Number(-1)]) => {
             let (text, at) = (value.text(), at.text());

@@ -57,7 +57,7 @@ pub async fn scan(
     let statement = Statement::new(
         "SELECT priority, id, \
          CAST(COALESCE(CRC32(ordering_key), id) MOD ? AS UNSIGNED) AS partition_no, \
-         CAST(LENGTH(body) AS SIGNED) AS bytes \
+         CAST(LENGTH(body) + COALESCE(LENGTH(headers), 0) AS SIGNED) AS bytes \
          FROM queue_message FORCE INDEX (PRIMARY) WHERE topic_id = ? \
          ORDER BY topic_id, priority, id LIMIT ?",
     )

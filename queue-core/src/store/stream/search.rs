@@ -20,9 +20,9 @@ pub struct Looked {
     pub oldest: Option<Offset>,
 }
 
-/// PRIMARY, forced, plain: reads the newest messages of a stretch, at most `limit`, and selects
-/// those that are wanted: messages that have one of the ids, if any are given, and meet the rest of
-/// the filter, as far as a log records it.
+/// PRIMARY, forced, plain: reads the messages of the newest `limit` offsets of a stretch, and
+/// selects those that are wanted: messages that have one of the ids, if any are given, and meet the
+/// rest of the filter, as far as a log records it.
 pub async fn newest(
     conn: &mut impl Connection,
     stretch: Stretch,
@@ -63,7 +63,8 @@ pub async fn at(
     let mut offsets = offsets.to_vec();
     offsets.sort_unstable();
     let (Some(lo), Some(last)) = (offsets.first(), offsets.last()) else { return Ok(Vec::new()) };
-    let stretch = Stretch { stream: stream.id, partition, lo: *lo, hi: Offset(last.0 + 1) };
+    let stretch =
+        Stretch { stream: stream.id, partition, lo: *lo, hi: Offset(last.0.saturating_add(1)) };
     let read = if bodies == find::Bodies::Read { Bodies::Read } else { Bodies::Measure };
     let messages = log::some(conn, stretch, &offsets, read).await?;
     let found = |(offset, message)| found(stream, Position { partition, offset }, message, read);

@@ -187,6 +187,20 @@ async fn an_id_leads_to_its_time_in_a_long_log() {
     assert_eq!((ids.len(), ids[0]), (3, (Offset(0), given)));
 }
 
+/// Offsets come from addresses and page tokens, too.
+#[tokio::test]
+async fn a_search_beyond_the_end_of_the_log_finds_nothing_and_ends() {
+    let mut stream = Stream::new(1).await;
+    stream.enqueue(0..3).await;
+    stream.sequence().await;
+    for offset in [3, 1 << 50, u64::MAX] {
+        let place = Filter { position: Some(at(0, offset)), ..Filter::default() };
+        assert_eq!(stream.find(place).await.found.len(), 0, "{offset}");
+        let after = Some(PageToken::Log(vec![at(0, offset)]));
+        assert_eq!(stream.find_from(Filter::default(), after, 9).await.found.len(), 3, "{offset}");
+    }
+}
+
 #[tokio::test]
 async fn a_stream_cannot_be_made_searchable() {
     let mut stream = Stream::new(1).await;

@@ -240,7 +240,7 @@ pub(in crate::store::stream) async fn places(
     let (Some(lo), Some(last)) = (offsets.iter().min(), offsets.iter().max()) else {
         return Ok(Vec::new());
     };
-    let stretch = Stretch { stream, partition, lo: *lo, hi: Offset(last.0 + 1) };
+    let stretch = Stretch { stream, partition, lo: *lo, hi: Offset(last.0.saturating_add(1)) };
     let rows = rows(conn, stretch).await?;
     let row_of = |at: &Offset| {
         let (row, messages) = rows.get(rows.partition_point(|(last, _)| last < at))?;
@@ -278,7 +278,7 @@ fn within(select: Statement<'_>, stretch: Stretch) -> Statement<'_> {
         .number(stretch.stream.0)
         .number(stretch.partition.0)
         .number(stretch.lo.0)
-        .number(stretch.hi.0 + PAGE - 1)
+        .number(stretch.hi.0.saturating_add(PAGE - 1))
         .number(stretch.hi.0)
         .number(stretch.hi.0.saturating_sub(stretch.lo.0))
 }
