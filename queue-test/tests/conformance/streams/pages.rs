@@ -141,6 +141,19 @@ async fn a_damaged_page_becomes_a_dead_letter_with_all_its_bytes_and_stops_nothi
 }
 
 /// A page goes with its last message.
+/// Otherwise the entries of a page could outgrow their column.
+#[tokio::test]
+async fn large_headers_do_not_share_a_page() {
+    let mut stream = Stream::new(1).await;
+    let header = "h".repeat(20 * 1024);
+    let messages: Vec<_> = (0..4).map(|n| full(3 * n).with_header("a", &*header)).collect();
+    let id = stream.topic.id;
+    let append = async |conn: &mut _| stream::append(conn, id, &messages).await;
+    assert!(transaction(&mut stream.conn, "test", append).await.unwrap().in_log);
+    assert_eq!(stream.number("SELECT MAX(messages) FROM queue_log").await, 1);
+    assert_alike(&stream.logged().await, &messages);
+}
+
 #[tokio::test]
 async fn retention_removes_whole_pages() {
     let mut stream = Stream::new(1).await;
