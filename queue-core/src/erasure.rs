@@ -8,7 +8,7 @@ use chrono::{DateTime, Utc};
 use serde::Serialize;
 
 use crate::connection::{Link, Session};
-use crate::find::{Answer, PageToken, Query, find};
+use crate::find::{Answer, PageToken, Query, Searched, find};
 use crate::model::found::{Filter, Found, State, StateWord};
 use crate::model::{Change, Error, MsgId, Position, Result, RowId, Topic, TopicName};
 use crate::store::find::{Bodies, TablePosition, by_ids};
@@ -35,13 +35,6 @@ pub enum ErasureError {
     /// Neither the log of the stream nor a group has the message.
     #[error("The log of '{0}' has no message {1}, and there is no copy of it: check the id.")]
     Unknown(TopicName, MsgId),
-    /// The message is in a page that cannot be read.
-    #[error(
-        "The page of the log of '{0}' that holds the message {1}, at {partition}:{offset}, is damaged, so nothing in it can be erased: let retention remove it, and purge the dead letters that groups make of it.",
-        partition = .2.partition,
-        offset = .2.offset
-    )]
-    Damaged(TopicName, MsgId, Position),
     /// The database failed, or the account may not write the audit.
     #[error(transparent)]
     Failed(#[from] Error),
@@ -59,6 +52,9 @@ pub struct Erasure {
     pub positions: Vec<Position>,
     /// In how many positions it was erased now; in the others it was erased before.
     pub erased: usize,
+    /// An offset of each damaged page of the log that may hold it, or does. Nothing in these pages
+    /// can be erased.
+    pub damaged: Vec<Position>,
     /// What else there is of it.
     pub copies: Vec<CopyLeft>,
 }
@@ -111,8 +107,7 @@ pub fn check(topic: &Topic, id: MsgId) -> Result<(), ErasureError> {
 /// nothing, and finds the copies that are left. The audit records `by` if anything was erased.
 ///
 /// # Errors
-/// An [`ErasureError`]. Nothing is erased then, unless the database fails after the erasure, or the
-/// message is in the log more than once and one of its pages is damaged.
+/// An [`ErasureError`]. Nothing is erased then, unless the database fails after the erasure.
 pub async fn erase(
     session: &mut Session,
     stream: &Topic,
@@ -124,34 +119,35 @@ pub async fn erase(
     inbox.retain(|found| found.state.word() != StateWord::Logged);
     // The log is read after the inbox, so that a message that gets its offset in between is not
     // missed.
-    let positions = logged(session, stream, id).await?;
+    let Logged { mut positions, mut damaged } = logged(session, stream, id).await?;
     let topic = stream.name.clone();
     match inbox.first().filter(|_| positions.is_empty()).map(|found| found.state.word()) {
         Some(StateWord::Ready) => return Err(ErasureError::NoOffset(topic, id)),
         Some(StateWord::Scheduled) => return Err(ErasureError::Waits(topic, id)),
         _ => {}
     }
-    let mut damaged = None;
+    let mut unreadable = HashSet::new();
     let overwrite = async |conn: &mut Link| {
         let mut erased = 0;
         for at in &positions {
             match log::erase(conn, stream.id, *at, id).await? {
                 Erased::Now => erased += 1,
                 Erased::Before => {}
-                Erased::Damaged => damaged = Some(*at),
+                Erased::Damaged => {
+                    unreadable.insert(*at);
+                }
             }
         }
         Ok(erased)
     };
     let erased = by.make_counted(session, "erase the message", overwrite).await?;
-    if let Some(at) = damaged {
-        return Err(ErasureError::Damaged(topic, id, at));
-    }
+    positions.retain(|at| !unreadable.contains(at));
+    damaged.extend(unreadable);
     let copies = copies(session, stream, id, inbox).await?;
-    if positions.is_empty() && copies.is_empty() {
+    if positions.is_empty() && damaged.is_empty() && copies.is_empty() {
         return Err(ErasureError::Unknown(topic, id));
     }
-    Ok(Erasure { topic, msg_id: id, positions, erased, copies })
+    Ok(Erasure { topic, msg_id: id, positions, erased, damaged, copies })
 }
 
 /// Finds the copies of a message; `inbox` is what was found in the stream itself, outside its log.
@@ -209,25 +205,36 @@ async fn receivers(session: &mut Session, stream: &Topic) -> Result<Vec<Topic>> 
     Ok(receivers)
 }
 
+/// Where the log may have a message.
+struct Logged {
+    positions: Vec<Position>,
+    /// An offset of each damaged page.
+    damaged: Vec<Position>,
+}
+
 /// Finds every position of the message in the stream's log. It reads the whole log: a sender may
 /// have stored the message again at any time.
-async fn logged(session: &mut Session, stream: &Topic, id: MsgId) -> Result<Vec<Position>> {
+async fn logged(session: &mut Session, stream: &Topic, id: MsgId) -> Result<Logged> {
     let read = async |conn: &mut Link| partition::all(conn, stream.id).await;
     let partitions = session.call("read the partitions", read).await?;
     let end = |partition: &Partition| Position { partition: partition.no, offset: partition.next };
     let after = Some(PageToken::Log(partitions.iter().map(end).collect()));
     let filter = Filter { msg_id: Some(id), ..Filter::default() };
     let mut query = Query { filter, after, limit: 100, bodies: Bodies::Leave };
-    let mut positions = Vec::new();
+    let (mut positions, mut damaged) = (Vec::new(), Vec::new());
     while query.after.is_some() {
-        let Answer { found, next, .. } = find(session, stream, &query).await?;
+        let Answer { found, searched, next } = find(session, stream, &query).await?;
         positions.extend(found.into_iter().filter_map(|found| match found.state {
             State::Logged { position, .. } => Some(position),
             _ => None,
         }));
+        damaged.extend(searched.into_iter().filter_map(|searched| match searched {
+            Searched::DamagedPage { position } => Some(position),
+            _ => None,
+        }));
         query.after = next;
     }
-    Ok(positions)
+    Ok(Logged { positions, damaged })
 }
 
 /// Finds the ready and claimed messages with this id in a topic; in a stream also those that wait,

@@ -33,6 +33,7 @@ struct Erased {
     msg_id: MsgId,
     positions: Vec<Position>,
     erased: usize,
+    damaged: Vec<Position>,
     copies: Vec<Left>,
 }
 
@@ -93,18 +94,17 @@ impl Erase {
 }
 
 fn show(invocation: &Invocation, erasure: Erasure) -> anyhow::Result<()> {
-    let Erasure { topic, msg_id, positions, erased, copies } = erasure;
+    let Erasure { topic, msg_id, positions, erased, damaged, copies } = erasure;
     let copies = copies.into_iter().map(|copy| Left::new(copy, msg_id)).collect();
-    let answer = Erased { topic, msg_id, positions, erased, copies };
+    let answer = Erased { topic, msg_id, positions, erased, damaged, copies };
     let output = invocation.output;
     output.report(&answer, &sentence(&answer))?;
     output.more_rows(&HEADER, &answer.copies)
 }
 
 fn sentence(answer: &Erased) -> String {
-    let Erased { topic, msg_id, positions, erased, copies } = answer;
-    let place = |at: &Position| format!("{}:{}", at.partition, at.offset);
-    let places = positions.iter().map(place).collect::<Vec<_>>().join(", ");
+    let Erased { topic, msg_id, positions, erased, damaged, copies } = answer;
+    let places = places(positions);
     let log = match (positions.len(), erased) {
         (0, _) => format!("The log of '{topic}' has no message {msg_id} any more"),
         (_, 0) => format!("The message {msg_id} of '{topic}' was erased before, at {places}"),
@@ -112,5 +112,18 @@ fn sentence(answer: &Erased) -> String {
     };
     let rest =
         if copies.is_empty() { "No copy of it was found." } else { "There are copies of it:" };
-    format!("{log}. {rest}")
+    let pages = match damaged.len() {
+        0 => String::new(),
+        _ => format!(
+            " It may also be in damaged pages, in which nothing can be erased, at {}: let retention \
+             remove them, and purge the dead letters that groups make of them.",
+            self::places(damaged)
+        ),
+    };
+    format!("{log}.{pages} {rest}")
+}
+
+fn places(positions: &[Position]) -> String {
+    let place = |at: &Position| format!("{}:{}", at.partition, at.offset);
+    positions.iter().map(place).collect::<Vec<_>>().join(", ")
 }

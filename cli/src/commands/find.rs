@@ -237,6 +237,12 @@ fn sentence(searched: &Searched) -> String {
         Searched::Log { rows, whole: false } => {
             format!("Searched the log: {rows} messages, and there are more.")
         }
+        Searched::DamagedPage { position } => {
+            format!(
+                "The page of the log at {}:{} is damaged: nobody knows whether it holds a match.",
+                position.partition, position.offset
+            )
+        }
         Searched::Table { table, rows, whole } => {
             format!(
                 "Searched {} {rows} rows of the table of {} messages.",

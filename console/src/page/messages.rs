@@ -320,6 +320,12 @@ pub(super) fn sentence(searched: &Searched) -> String {
         Searched::Log { rows, whole } => {
             format!("Searched the log: {rows} messages, {}.", all(*whole))
         }
+        Searched::DamagedPage { position } => {
+            format!(
+                "The page of the log at {}:{} is damaged: nobody knows whether it holds a match.",
+                position.partition, position.offset
+            )
+        }
         Searched::Table { table, rows, whole } => {
             format!(
                 "Searched {rows} rows of the table of {} messages, {}.",

@@ -1,6 +1,7 @@
 use serde::Serialize;
 
 use super::PageToken;
+use crate::model::Position;
 use crate::model::found::{Filter, Found, StateWord};
 use crate::store::find::Bodies;
 use crate::store::inspect::MessageTable;
@@ -61,6 +62,12 @@ pub enum Searched {
         /// There are no more.
         whole: bool,
     },
+    /// A damaged page of a stream's log: nobody knows whether it holds a match.
+    DamagedPage {
+        /// The place of one of its messages.
+        #[serde(flatten)]
+        position: Position,
+    },
 }
 
 impl Searched {
@@ -69,6 +76,7 @@ impl Searched {
     pub fn is_whole(&self) -> bool {
         match self {
             Self::MsgIds => true,
+            Self::DamagedPage { .. } => false,
             Self::Lookup { whole, .. } | Self::Log { whole, .. } | Self::Table { whole, .. } => {
                 *whole
             }

@@ -6,7 +6,7 @@ use super::search::{ROWS, STRETCH, Search};
 use super::{PageToken, Searched};
 use crate::connection::Link;
 use crate::model::found::StateWord;
-use crate::model::{MsgId, Offset, Position, Result};
+use crate::model::{MsgId, Offset, PartitionNo, Position, Result};
 use crate::store::stream::log::Stretch;
 use crate::store::stream::partition::{self, Partition};
 use crate::store::stream::search::{self, Looked};
@@ -114,9 +114,10 @@ impl Search<'_> {
             let look = async |conn: &mut Link| {
                 search::newest(conn, stretch, ids.as_slice(), filter, limit).await
             };
-            let Looked { mut wanted, seen: some, oldest } =
+            let Looked { mut wanted, damaged, seen: some, oldest } =
                 self.session.call("search the log", look).await?;
             seen += some;
+            self.report_damaged(stretch.partition, damaged);
             let cut = wanted.len() > room;
             wanted.truncate(room);
             for some in wanted.chunks(READ) {
@@ -133,6 +134,15 @@ impl Search<'_> {
             }
         }
         Ok((seen, None))
+    }
+
+    fn report_damaged(&mut self, partition: PartitionNo, pages: Vec<Offset>) {
+        for offset in pages {
+            let page = Searched::DamagedPage { position: Position { partition, offset } };
+            if !self.answer.searched.contains(&page) {
+                self.answer.searched.push(page);
+            }
+        }
     }
 
     /// Searches for a message around the time in its id, if its id has one. Returns whether it was

@@ -26,7 +26,7 @@ const RETRY: Duration = Duration::from_millis(500);
 enum End {
     /// Retention has removed it.
     Pruned,
-    /// The group does not want it.
+    /// The group does not want it, or a damaged page is delivered for it.
     Filtered,
     /// It is handled, and the mark alone records it. Most messages end so; a held range's state is
     /// copied with every report.
@@ -56,8 +56,8 @@ pub(super) struct HeldRange {
 }
 
 impl HeldRange {
-    /// Creates the range. The log had `there` of it; `passed` had been acked before, and the group
-    /// does not want `filtered`.
+    /// Creates the range. The log had `there` of it; `passed` had been acked before, and there is
+    /// nothing to do for `filtered`, in order.
     pub(super) fn new(
         range: Range,
         group: Group,

@@ -161,12 +161,13 @@ pub async fn to_ledger_once(
 }
 
 /// PRIMARY of the log, forced: enters the biz ids of handled messages into the group's ledger. Each
-/// message must have one.
+/// message must have one; those of a page that was damaged since it was read are not known.
 pub async fn to_ledger(
     conn: &mut impl Connection,
     filed: &Filed,
     window: Duration,
 ) -> Result<usize> {
-    let (insert, again) = (ledger::into_ledger(window), ledger::again(window));
+    let insert = ledger::into_ledger(window);
+    let again = Statement::new(" WHERE m.biz_id IS NOT NULL").followed_by(ledger::again(window));
     filed.file(conn, "settle: enter into the ledger", insert, Some(again)).await
 }

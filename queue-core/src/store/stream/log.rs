@@ -6,7 +6,7 @@ mod read;
 #[cfg(feature = "simulation")]
 pub use self::read::ids;
 pub(super) use self::read::{Bodies, Message, all, places, some};
-pub use self::read::{headers, msg_ids, read, read_some};
+pub use self::read::{headers, hidden, msg_ids, read, read_some};
 
 use chrono::{DateTime, NaiveDateTime, Utc};
 use diesel::prelude::*;

@@ -14,6 +14,8 @@ use crate::store::{find, load};
 pub struct Looked {
     /// The messages that are wanted, newest first.
     pub wanted: Vec<Offset>,
+    /// An offset of each damaged page that may hold a message that is wanted.
+    pub damaged: Vec<Offset>,
     /// How many messages were read.
     pub seen: usize,
     /// The oldest of them; `None` at the beginning of the stretch.
@@ -30,9 +32,14 @@ pub async fn newest(
     filter: &Filter,
     limit: u32,
 ) -> Result<Looked> {
-    let lo = stretch.hi.0.saturating_sub(limit.into()).max(stretch.lo.0);
-    let newest = Stretch { lo: Offset(lo), ..stretch };
+    let mut lo = Offset(stretch.hi.0.saturating_sub(limit.into())).max(stretch.lo);
+    let newest = Stretch { lo, ..stretch };
     let messages = log::all(conn, newest, Bodies::Leave).await?;
+    let is_damaged = |it: &Message| it.headers.damaged_page().is_some();
+    if messages.first().is_some_and(|(_, oldest)| is_damaged(oldest)) {
+        // The next stretch begins before this page, so that it is met once.
+        lo = log::begin_of(conn, stretch.stream, stretch.partition, lo).await?.max(stretch.lo);
+    }
     let wants = |it: &Message| {
         (ids.is_empty() || ids.contains(&it.msg_id))
             && filter.biz_id.as_ref().is_none_or(|wanted| it.biz_id.as_ref() == Some(wanted))
@@ -44,11 +51,15 @@ pub async fn newest(
                 .as_ref()
                 .is_none_or(|(name, value)| it.headers.get(name) == Some(value))
     };
-    let wanted = messages.iter().rev().filter(|(_, message)| wants(message));
+    let seen = messages.len();
+    let (wanted, others): (Vec<_>, Vec<_>) =
+        messages.into_iter().rev().partition(|(_, message)| wants(message));
+    let damaged = others.into_iter().filter(|(_, message)| is_damaged(message));
     Ok(Looked {
-        seen: messages.len(),
-        oldest: Some(Offset(lo)).filter(|lo| *lo > stretch.lo),
-        wanted: wanted.map(|(offset, _)| *offset).collect(),
+        wanted: wanted.into_iter().map(|(offset, _)| offset).collect(),
+        damaged: damaged.map(|(offset, _)| offset).collect(),
+        seen,
+        oldest: Some(lo).filter(|lo| *lo > stretch.lo),
     })
 }
 

@@ -53,18 +53,22 @@ impl Work {
             let reading = Reading { group: group.id, claim_no, delivery_no: DeliveryNo(1) };
             let session = self.session().await?;
             let read = async |conn: &mut Link| {
-                if filter.wants_all() {
-                    return Ok((stretch.hi, 0, log::read(conn, stretch, reading).await?));
-                }
-                let (hi, picked) = pick(conn, stretch, limit, &filter).await?;
-                let wanted = log::read_some(conn, stretch, reading, &picked.wanted).await?;
-                Ok((hi, picked.filtered.len() as u64, wanted))
+                let (hi, filtered, wanted) = if filter.wants_all() {
+                    (stretch.hi, 0, log::read(conn, stretch, reading).await?)
+                } else {
+                    let (hi, picked) = pick(conn, stretch, limit, &filter).await?;
+                    let wanted = log::read_some(conn, stretch, reading, &picked.wanted).await?;
+                    (hi, picked.filtered.len() as u64, wanted)
+                };
+                let hidden = log::hidden(conn, stretch, &wanted).await?.len() as u64;
+                Ok((hi, filtered, hidden, wanted))
             };
             let read = session.call("read the log", read).await;
             self.cursor(group.id).answered(&read, limit);
-            (stretch.hi, filtered, deliveries) = read?;
+            let hidden;
+            (stretch.hi, filtered, hidden, deliveries) = read?;
             self.cursor(group.id).learn(&deliveries, limit);
-            member.state().read(stretch, claim_no, &mut deliveries, filtered);
+            member.state().read(stretch, claim_no, &mut deliveries, filtered + hidden);
         }
         let mut state = member.state();
         let more_later = next.is_some() || state.waiting() > 0;

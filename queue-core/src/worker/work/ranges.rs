@@ -9,7 +9,7 @@ use super::claiming::Tracer;
 use super::settle::{Key, key};
 use crate::connection::Link;
 use crate::model::{
-    ClaimNo, Delivery, Error, Group, Offset, PartitionNo, Position, Result, Settlement, TopicId,
+    ClaimNo, Delivery, Error, Group, Offset, PartitionNo, Result, Settlement, TopicId,
 };
 use crate::store::stream::cursor::GroupWork;
 use crate::store::stream::log::{self, Reading, Stretch};
@@ -179,28 +179,36 @@ impl Work {
         };
         let tracer = self.tracer(group.id);
         let session = self.session().await?;
-        // The bodies of unwanted messages need not be read.
-        let picked = picked.filter(|picked| !picked.filtered.is_empty());
-        let read = async |conn: &mut Link| match picked {
-            Some(picked) => log::read_some(conn, stretch, reading, &picked.wanted).await,
-            None => log::read(conn, stretch, reading).await,
-        };
-        let mut deliveries = session.call("read the log", read).await?;
-        tracer.mark(&mut deliveries);
         let mut acked = HashSet::new();
         if range.delivery_no.0 > 1 {
             let read = async |conn: &mut Link| passed::of_range(conn, range.id).await;
             acked.extend(session.call("read what was acked", read).await?);
-            let is_acked = |at: &Position| acked.contains(&at.offset);
-            deliveries.retain(|delivery| !delivery.position.as_ref().is_some_and(is_acked));
         }
+        let mut filtered = picked.map_or_else(Vec::new, |picked| picked.filtered.clone());
+        // The bodies of the other messages need not be read. A damaged page is delivered in the
+        // place of a message that is to be handled, so that it is not taken for one that is.
+        let is_left =
+            |offset: &Offset| !acked.contains(offset) && filtered.binary_search(offset).is_err();
+        let left = (range.mark.0..range.hi.0).map(Offset).filter(is_left);
+        let some = (!acked.is_empty() || !filtered.is_empty()).then(|| left.collect::<Vec<_>>());
+        let read = async |conn: &mut Link| {
+            let deliveries = match &some {
+                Some(offsets) => log::read_some(conn, stretch, reading, offsets).await?,
+                None => log::read(conn, stretch, reading).await?,
+            };
+            let hidden = log::hidden(conn, stretch, &deliveries).await?;
+            Ok((deliveries, hidden))
+        };
+        let (mut deliveries, hidden) = session.call("read the log", read).await?;
+        tracer.mark(&mut deliveries);
+        filtered.extend(hidden);
+        filtered.sort_unstable();
         if let Some(head) = deliveries.first_mut()
             && head.position.is_some_and(|at| at.offset == range.mark)
         {
             (head.failures, head.crashes) = (range.failures, range.crashes);
         }
-        let filtered = picked.map_or(&[][..], |picked| &picked.filtered);
-        let held = HeldRange::new(range, group, &deliveries, &acked, filtered);
+        let held = HeldRange::new(range, group, &deliveries, &acked, &filtered);
         let pruned = held.pruned();
         if pruned > 0
             && let Err(error) = self.count_lost(group, range.partition, pruned).await

@@ -5,13 +5,19 @@ use std::time::Duration;
 
 use chrono::DateTime;
 use rowmq_core::connection::transaction;
-use rowmq_core::find::{Query, find};
+use rowmq_core::find::{Query, Searched, find};
 use rowmq_core::model::found::{Filter, Found};
-use rowmq_core::model::{DeadCause, Headers, Offset, PartitionNo, Position, Retention, Settlement};
+use rowmq_core::model::{
+    DeadCause, Headers, Offset, OffsetSpec, PartitionNo, Position, Retention, Settlement,
+    TopicSettings,
+};
 use rowmq_core::store::find::Bodies;
+use rowmq_core::stream::group::group_settings;
+use rowmq_core::worker::Settled;
 use rowmq_core::{Delivery, NewMessage, enqueue_all, stream};
 use rowmq_test::until;
 
+use super::broadcast::member;
 use super::retention::by_time;
 use super::{Stream, claim_n, offsets};
 use crate::scene::{all, bodies, settle, text};
@@ -103,7 +109,17 @@ async fn a_failed_message_of_a_page_is_filed_with_all_that_it_had() {
     assert_eq!(expiries(&retried), expiries(&found));
 }
 
-/// A byte of a page has changed on the disk.
+impl Stream {
+    /// Changes a bit of the page that ends at an offset, as a disk may.
+    async fn damage(&mut self, last: u64, column: &str) {
+        let damage = format!(
+            "UPDATE queue_log SET {column} = INSERT({column}, 30, 1, CHAR(ASCII(SUBSTRING({column}, 30, 1)) ^ 1)) \
+             WHERE offset_no = {last}"
+        );
+        self.sql(&damage).await;
+    }
+}
+
 #[tokio::test]
 async fn a_damaged_page_becomes_a_dead_letter_with_all_its_bytes_and_stops_nothing() {
     for column in ["entries", "body"] {
@@ -111,15 +127,12 @@ async fn a_damaged_page_becomes_a_dead_letter_with_all_its_bytes_and_stops_nothi
         let group = stream.group("g", false).await;
         stream.enqueue(0..130).await;
         stream.sequence().await;
-        let damage = format!(
-            "UPDATE queue_log SET {column} = INSERT({column}, 30, 1, CHAR(ASCII(SUBSTRING({column}, 30, 1)) ^ 1)) \
-             WHERE offset_no = 127"
-        );
-        stream.sql(&damage).await;
+        stream.damage(127, column).await;
         let worker = stream.worker().await;
         let mut found: Vec<Delivery> = Vec::new();
         while found.last().is_none_or(|last| last.position.unwrap().offset < Offset(129)) {
             let claimed = worker.claim_range(group.group().unwrap(), 130).await.unwrap();
+            assert_eq!(claimed.lost, 0, "{column}");
             found.extend(claimed.deliveries);
         }
         let (damaged, sound): (Vec<_>, Vec<_>) =
@@ -140,7 +153,113 @@ async fn a_damaged_page_becomes_a_dead_letter_with_all_its_bytes_and_stops_nothi
     }
 }
 
-/// A page goes with its last message.
+/// Its last message was acked before by a handler's transaction, and the worker died.
+#[tokio::test]
+async fn a_damaged_page_is_not_taken_for_a_message_that_was_acked() {
+    let mut stream = Stream::new(1).await;
+    let group = stream.group("g", false).await;
+    stream.enqueue(0..64).await;
+    stream.sequence().await;
+    let died = stream.worker().await;
+    claim_n(&died, &group, 64).await;
+    stream.sql("INSERT INTO queue_passed SELECT MAX(id), 63 FROM queue_range").await;
+    stream.sql("UPDATE queue_range SET worker_id = 0, claim_no = 0, conn_id = 0").await;
+    stream.damage(63, "body").await;
+    let worker = stream.worker().await;
+    // A first claim takes fewer, as it does not know yet how large the messages are.
+    let mut found = Vec::new();
+    for _ in 0..3 {
+        let claimed = worker.claim_range(group.group().unwrap(), 64).await.unwrap();
+        assert_eq!(claimed.lost, 0);
+        found.extend(claimed.deliveries);
+    }
+    assert_eq!(offsets(&found).last(), Some(&62));
+    assert!(found.iter().all(|it| it.headers.damaged_page().is_some()));
+}
+
+/// The biz ids of its messages cannot be read any more when they are acked.
+#[tokio::test]
+async fn a_page_that_is_damaged_while_its_messages_are_handled_stops_no_ack() {
+    let mut stream = Stream::new(1).await;
+    let window = Some(Duration::from_secs(3600));
+    let settings = TopicSettings { ledger_window: window, ..group_settings() };
+    let group = stream.group_with("g", false, OffsetSpec::Earliest, &settings).await;
+    let sent: Vec<_> = (0..6).map(full).collect();
+    enqueue_all(&mut stream.conn, &stream.topic.name, &sent).await.unwrap();
+    stream.sequence().await;
+    let worker = stream.worker().await;
+    let found = claim_n(&worker, &group, 6).await;
+    stream.damage(5, "entries").await;
+    let ack = |it| Settled::in_topic(it, Settlement::Ack, &group.settings);
+    settle(&worker, found.iter().map(ack).collect()).await;
+    assert_eq!(stream.number("SELECT COUNT(*) FROM queue_range").await, 0);
+}
+
+#[tokio::test]
+async fn a_broadcast_member_loses_nothing_to_a_damaged_page() {
+    let mut stream = Stream::new(1).await;
+    let group = stream.broadcast(OffsetSpec::Earliest).await;
+    stream.enqueue(0..128).await;
+    stream.sequence().await;
+    stream.damage(63, "body").await;
+    let (worker, member) = (stream.worker().await, member(&group, Some("a")));
+    let mut found = Vec::new();
+    for _ in 0..4 {
+        let read = worker.read(&member, 128).await.unwrap();
+        assert_eq!(read.lost, 0);
+        found.extend(read.deliveries);
+    }
+    let (damaged, sound): (Vec<_>, Vec<_>) =
+        found.into_iter().partition(|it| it.headers.damaged_page().is_some());
+    assert!(offsets(&sound).into_iter().eq(64..128));
+    assert_eq!(offsets(&damaged).last(), Some(&63));
+}
+
+/// The search reads 2000 offsets at once: the damaged page lies in two stretches.
+#[tokio::test]
+async fn a_search_names_the_damaged_page_that_may_hold_a_match_once() {
+    let mut stream = Stream::new(1).await;
+    let sent = stream.enqueue(0..2100).await;
+    stream.sequence().await;
+    stream.damage(127, "entries").await;
+    let damaged = |searched: &[Searched]| {
+        searched.iter().filter(|it| matches!(it, Searched::DamagedPage { .. })).count()
+    };
+    for (nth, found) in [(5, true), (100, false), (2050, true)] {
+        let filter = Filter { msg_id: Some(sent[nth].msg_id), ..Filter::default() };
+        let mut session = stream.db.session().await;
+        let query = Query { filter, after: None, limit: 100, bodies: Bodies::Leave };
+        let answer = find(&mut session, &stream.topic, &query).await.unwrap();
+        let ids: Vec<_> = answer.found.iter().map(|it| it.msg_id).collect();
+        assert_eq!(
+            ids,
+            sent[nth..nth + usize::from(found)].iter().map(|it| it.msg_id).collect::<Vec<_>>()
+        );
+        assert_eq!(damaged(&answer.searched), 1, "{nth}");
+    }
+}
+
+/// It was stored twice, and one of its pages is damaged.
+#[tokio::test]
+async fn an_erasure_names_the_damaged_pages_in_which_it_erased_nothing() {
+    for column in ["entries", "body"] {
+        let mut stream = Stream::new(1).await;
+        let secret = full(1);
+        let (name, messages) = (stream.topic.name.clone(), std::slice::from_ref(&secret));
+        for _ in 0..2 {
+            let others: Vec<_> = (0..63).map(full).collect();
+            enqueue_all(&mut stream.conn, &name, messages).await.unwrap();
+            enqueue_all(&mut stream.conn, &name, &others).await.unwrap();
+        }
+        stream.sequence().await;
+        stream.damage(127, column).await;
+        let erasure = stream.erase(secret.msg_id).await.unwrap();
+        assert_eq!((&*erasure.positions, erasure.erased), (&[at(0)][..], 1), "{column}");
+        let page = erasure.damaged[0].offset.0;
+        assert!(erasure.damaged.len() == 1 && (64..128).contains(&page), "{erasure:?}");
+    }
+}
+
 /// Otherwise the entries of a page could outgrow their column.
 #[tokio::test]
 async fn large_headers_do_not_share_a_page() {
@@ -154,6 +273,7 @@ async fn large_headers_do_not_share_a_page() {
     assert_alike(&stream.logged().await, &messages);
 }
 
+/// A page goes with its last message.
 #[tokio::test]
 async fn retention_removes_whole_pages() {
     let mut stream = Stream::new(1).await;

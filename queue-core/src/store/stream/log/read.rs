@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
-use super::{Reading, Stretch};
+use super::{Reading, Stretch, begin_of};
 use crate::connection::{Connection, Statement, row};
 use crate::model::page::{Damage, PageEntry, read_page};
 use crate::model::{
@@ -160,6 +160,22 @@ pub async fn read_some(
 ) -> Result<Vec<Delivery>> {
     let found = some(conn, stretch, offsets, Bodies::Read).await?;
     Ok(found.into_iter().map(|(at, it)| it.into_delivery(stretch, reading, at)).collect())
+}
+
+/// PRIMARY, forced, plain: finds the offsets of a stretch that have no delivery of their own,
+/// because one of these is the damaged page that holds their messages.
+pub async fn hidden(
+    conn: &mut impl Connection,
+    stretch: Stretch,
+    deliveries: &[Delivery],
+) -> Result<Vec<Offset>> {
+    let mut hidden = Vec::new();
+    let damaged = deliveries.iter().filter(|delivery| delivery.headers.damaged_page().is_some());
+    for at in damaged.filter_map(|delivery| delivery.position) {
+        let begin = begin_of(conn, stretch.stream, stretch.partition, at.offset).await?;
+        hidden.extend((begin.max(stretch.lo).0..at.offset.0).map(Offset));
+    }
+    Ok(hidden)
 }
 
 /// PRIMARY, forced, plain: reads the message ids of a stretch, in order.
