@@ -29,7 +29,7 @@ use crate::members::Members;
 use crate::middleware::{Around, AroundTx, Layer};
 use crate::options::ConsumerOptions;
 use crate::registration::{Registration, Work};
-use crate::run::{Performer, Runner};
+use crate::run::{Pace, Performer, Runner};
 use crate::services::{Interruption, Services};
 use crate::settler::Settler;
 use crate::shares::Shares;
@@ -190,6 +190,7 @@ impl Consumer {
             let runner = Runner {
                 services: services.clone(),
                 performer: self.performer(registration, worker)?,
+                pace: Pace::default(),
                 registration: registration.clone(),
                 meter: TopicMeter::new(registration.topic.as_str()),
             };

@@ -1,8 +1,10 @@
 //! A run: some deliveries, one call of a handler with its time limit, its panics and its
 //! interruption, and the settlement of each delivery.
 
+mod pace;
 mod repeated;
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +21,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span};
 
+pub(crate) use self::pace::Pace;
 use crate::breaker::Tally;
 use crate::permit::Permit;
 use crate::registration::{Registration, Run, TxRun};
@@ -40,6 +43,7 @@ pub(crate) struct Runner {
     pub(crate) registration: Registration,
     pub(crate) performer: Performer,
     pub(crate) meter: TopicMeter,
+    pub(crate) pace: Pace,
 }
 
 /// A handler, ready to run for a worker.
@@ -128,7 +132,7 @@ impl Runner {
             _ => Span::none(),
         };
         let execution = execution.within(span.clone());
-        let endings = execute(execution, limit, token.clone(), stop).await;
+        let endings = execute(execution, limit, token.clone(), stop, &self.pace).await;
         let took = started.elapsed();
         for (waiting, ending) in batch.into_iter().zip(endings) {
             let ending = match ending {
@@ -220,17 +224,26 @@ impl Execution {
     }
 }
 
-/// Runs the handler in a task of its own, so that a panic is caught. `token` is the one in the
-/// contexts; `stop` interrupts from outside.
+/// Runs the handler in a task of its own, so that a panic is caught and handlers run side by side;
+/// a quick one begins in the caller's task. `token` is the one in the contexts; `stop` interrupts
+/// from outside.
 async fn execute(
     execution: Execution,
     limit: Option<Duration>,
     token: CancellationToken,
     stop: CancellationToken,
+    pace: &Pace,
 ) -> Vec<Ending> {
     tracing::trace!(step = "execute");
-    let Execution { run, deliveries: n, give_up } = execution;
-    let mut task = tokio::spawn(run);
+    let Execution { mut run, deliveries: n, give_up } = execution;
+    if pace.is_quick() {
+        let begun = Instant::now();
+        if let Some(done) = AssertUnwindSafe(&mut run).catch_unwind().now_or_never() {
+            pace.learn(begun.elapsed());
+            return done.unwrap_or_else(|panic| each(n, || RunOutcome::of_panic(&*panic)));
+        }
+    }
+    let mut task = tokio::spawn(pace.clone().timed(run));
     tokio::select! {
         biased;
         done = &mut task => returned(done, n),

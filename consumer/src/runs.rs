@@ -1,6 +1,7 @@
 //! The runs of a topic loop in flight, and what ends each of them.
 
-use std::collections::HashMap;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
@@ -11,27 +12,30 @@ use tokio_util::sync::CancellationToken;
 
 use crate::run::Waiting;
 
-/// Numbers the runs of a loop.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct RunNo(u64);
-
-/// The token that ends a run, and the rows of the hot table that the run has.
-struct Stop {
+/// A run, the rows of the hot table that it has, and the token that ends it.
+struct Running<T> {
     rows: Vec<RowId>,
     token: CancellationToken,
+    run: BoxFuture<'static, T>,
+}
+
+impl<T> Future for Running<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        self.run.as_mut().poll(context)
+    }
 }
 
 /// Runs in flight, and the result of each.
 pub(crate) struct Runs<T> {
-    /// Each handler is already a task of its own; the code around it does little.
-    running: FuturesUnordered<BoxFuture<'static, (RunNo, T)>>,
-    stops: HashMap<RunNo, Stop>,
-    next: u64,
+    /// Each handler is a task of its own unless it is quick; the code around it does little.
+    running: FuturesUnordered<Running<T>>,
 }
 
 impl<T> Default for Runs<T> {
     fn default() -> Self {
-        Self { running: FuturesUnordered::new(), stops: HashMap::new(), next: 0 }
+        Self { running: FuturesUnordered::new() }
     }
 }
 
@@ -51,26 +55,21 @@ impl<T: Send + 'static> Runs<T> {
         token: CancellationToken,
         run: impl FnOnce(Vec<Waiting>, CancellationToken) -> BoxFuture<'static, T>,
     ) {
-        let no = RunNo(self.next);
-        self.next += 1;
         let rows = batch.iter().filter_map(|waiting| hot_row(&waiting.delivery)).collect();
-        self.stops.insert(no, Stop { rows, token: token.clone() });
-        let run = run(batch, token);
-        self.running.push(Box::pin(async move { (no, run.await) }));
+        let run = run(batch, token.clone());
+        self.running.push(Running { rows, token, run });
     }
 
     /// Returns the result of the next run that ends.
     pub(crate) async fn next(&mut self) -> Option<T> {
-        let (no, end) = self.running.next().await?;
-        self.stops.remove(&no);
-        Some(end)
+        self.running.next().await
     }
 
     /// Ends the runs that have a row for which `is_meant` is true.
     pub(crate) fn stop(&self, is_meant: impl Fn(RowId) -> bool) {
-        for stop in self.stops.values() {
-            if stop.rows.iter().any(|row| is_meant(*row)) {
-                stop.token.cancel();
+        for running in &self.running {
+            if running.rows.iter().any(|row| is_meant(*row)) {
+                running.token.cancel();
             }
         }
     }
