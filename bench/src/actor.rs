@@ -104,7 +104,7 @@ pub(crate) async fn run(task: Task, url: ServerUrl) -> anyhow::Result<()> {
         Task::Pickup(task) => consume::pick_up(&task, url, &tally, shutdown).await?,
     }
     reporter.abort();
-    say(&tally.count())
+    say(&tally.count_with_cpu())
 }
 
 /// Returns whether a statement of a reference met a deadlock (1213) or a lock wait that took too
@@ -122,7 +122,7 @@ async fn report(tally: Arc<Tally>) {
         tokio::time::sleep(REPORT).await;
         let count = tally.count();
         if count != said {
-            if say(&count).is_err() {
+            if say(&tally.count_with_cpu()).is_err() {
                 return;
             }
             said = count;

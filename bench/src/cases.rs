@@ -9,11 +9,10 @@ mod peers;
 mod sql;
 mod streams;
 
-use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::case::{Case, Extent};
-use crate::load::{Claimer, Drain};
+use crate::case::{Case, Extent, Member, Scale};
+use crate::load::{Claimer, Drain, Peer};
 
 /// The base of the drains.
 const BASE: Drain = Drain {
@@ -208,15 +207,26 @@ pub(crate) const CATALOGUE: &[Case] = &[
     },
 ];
 
-/// The case of other queues, whose programs are named when it runs.
-pub(crate) const PEERS: Case = Case {
-    name: "peers",
-    about: "Other queues on MySQL, each by its own program with its best settings",
-    members: |_| Vec::new(),
-    from: Extent::Quick,
-};
-
-/// Returns the loads of [`PEERS`].
-pub(crate) fn peers(programs: &[(&'static str, PathBuf)]) -> Vec<crate::case::Member> {
-    peers::members(programs)
+/// A case of other queues, whose programs are named when it runs.
+pub(crate) struct PeerCase {
+    /// Its name, for `--only`.
+    pub(crate) name: &'static str,
+    /// The question.
+    pub(crate) about: &'static str,
+    /// Its loads, if one of its peers is there.
+    pub(crate) members: fn(&Scale, &[Peer]) -> Vec<Member>,
 }
+
+/// The cases of other queues.
+pub(crate) const PEERS: &[PeerCase] = &[
+    PeerCase {
+        name: "peers",
+        about: "Other queues on MySQL, each by its own program with its best settings",
+        members: peers::in_database,
+    },
+    PeerCase {
+        name: "brokers",
+        about: "Brokers on the same machine, each by its own program with its best settings",
+        members: peers::brokers,
+    },
+];

@@ -14,6 +14,8 @@ pub(crate) enum Unit {
     PerSecond,
     /// Milliseconds.
     Millis,
+    /// Microseconds.
+    Micros,
     /// Mebibytes.
     Mebibytes,
     /// Percent of one core.
@@ -47,6 +49,8 @@ pub(crate) enum Name {
     Statements,
     /// CPU time of a process while it had nothing to do.
     Cpu,
+    /// CPU time of the processes for each message.
+    CpuOfEach,
     /// The most memory a process had resident.
     Resident,
     /// That memory at half of the messages.
@@ -62,6 +66,7 @@ impl Name {
             Self::Rate | Self::LateRate | Self::Statements => Unit::PerSecond,
             Self::P50 | Self::P99 => Unit::Millis,
             Self::Cpu => Unit::Percent,
+            Self::CpuOfEach => Unit::Micros,
             Self::Resident | Self::ResidentHalfway => Unit::Mebibytes,
             Self::Walked => Unit::PerMessage,
         }
@@ -76,6 +81,7 @@ impl Name {
             Self::P99 => "p99",
             Self::Statements => "statements/s",
             Self::Cpu => "CPU",
+            Self::CpuOfEach => "CPU/message",
             Self::Resident => "resident",
             Self::ResidentHalfway => "resident halfway",
             Self::Walked => "rows walked/message",
@@ -91,12 +97,15 @@ pub(crate) struct Sample {
     /// The curve for a plot: seconds and messages settled, or milliseconds and the share of
     /// messages picked up by then.
     pub(crate) curve: Vec<(f64, f64)>,
+    /// What was measured, where only the program of another queue can tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) note: Option<String>,
 }
 
 impl Sample {
     /// Creates a sample without a curve.
     pub(crate) fn of(figures: impl Into<Vec<Figure>>) -> Self {
-        Self { figures: figures.into(), curve: Vec::new() }
+        Self { figures: figures.into(), ..Self::default() }
     }
 
     /// Returns the value of a figure.
@@ -168,6 +177,7 @@ impl fmt::Display for Shown {
             Unit::PerSecond => write!(f, "{value:.1}"),
             Unit::Millis if value >= 10.0 => write!(f, "{value:.0} ms"),
             Unit::Millis => write!(f, "{value:.1} ms"),
+            Unit::Micros => write!(f, "{value:.2} µs"),
             Unit::Mebibytes => write!(f, "{value:.0} MiB"),
             Unit::Percent => write!(f, "{value:.1} %"),
             Unit::PerMessage if value >= 100.0 => write!(f, "{value:.0}"),

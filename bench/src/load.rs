@@ -27,7 +27,7 @@ pub(crate) use crate::claimer::{Claimer, WakeUp};
 use crate::figure::Sample;
 
 pub(crate) use self::limited::Limited;
-pub(crate) use self::peer::Peer;
+pub(crate) use self::peer::{Peer, PeerDrain, PeerEnqueue};
 pub(crate) use self::stream::{Appending, Readers, Reading, Sequencing, Standing, StandingAsked};
 
 /// One load.
@@ -67,7 +67,9 @@ pub(crate) enum Load {
     /// The console's pages, left open.
     Viewers(Viewers),
     /// Another queue's backlog, drained by its own program.
-    Peer(PeerDrain),
+    PeerDrain(PeerDrain),
+    /// Another queue's producers, in its own program.
+    PeerEnqueue(PeerEnqueue),
 }
 
 /// INSERT in a loop.
@@ -307,22 +309,6 @@ pub(crate) enum Asked {
     MsgId,
 }
 
-/// Another queue's backlog, drained by its own program.
-#[derive(Debug, Clone, Serialize)]
-pub(crate) struct PeerDrain {
-    /// The queue.
-    pub(crate) peer: Peer,
-    /// Messages before the start.
-    pub(crate) backlog: u64,
-    /// Bytes of a body.
-    pub(crate) body: usize,
-    /// Worker processes or pools.
-    pub(crate) consumers: usize,
-    /// Messages still undrained after this time do not count.
-    #[serde(serialize_with = "seconds")]
-    pub(crate) limit: Duration,
-}
-
 impl Load {
     /// Runs the load on the server, once.
     pub(crate) async fn run(&self, arena: &Arena) -> anyhow::Result<Sample> {
@@ -345,7 +331,8 @@ impl Load {
             Self::Memory(drain) => memory::run(arena, *drain).await,
             Self::Pages(pages) => console::pages(arena, *pages).await,
             Self::Viewers(viewers) => console::viewers(arena, *viewers).await,
-            Self::Peer(peer) => peer::run(arena, peer).await,
+            Self::PeerDrain(load) => peer::drain(arena, load).await,
+            Self::PeerEnqueue(load) => peer::enqueue(arena, load).await,
         }
     }
 }

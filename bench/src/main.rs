@@ -25,8 +25,9 @@ use rowmq_core::connection::ServerUrl;
 use rowmq_service::process as service;
 
 use crate::actor::Task;
-use crate::case::{Case, Extent, Member, Scale};
-use crate::cases::CATALOGUE;
+use crate::case::{Extent, Member, Scale};
+use crate::cases::{CATALOGUE, PEERS};
+use crate::load::Peer;
 use crate::measurement::Outcome;
 use crate::report::Report;
 
@@ -72,18 +73,27 @@ struct RunArgs {
     /// The folder for the report and the plots.
     #[arg(long, default_value = "target/bench")]
     out: PathBuf,
-    /// The program of another queue, as NAME=PATH: its drain becomes a case too.
+    /// The program of another queue, as NAME=PATH, of a broker as NAME=PATH,URL: it is measured too.
     #[arg(long = "peer", value_parser = peer)]
-    peers: Vec<(&'static str, PathBuf)>,
+    peers: Vec<Peer>,
     /// The server's URL; the account must be allowed to create databases.
     #[arg(long, env = "ROWMQ_URL", hide_env_values = true)]
     url: ServerUrl,
 }
 
-fn peer(text: &str) -> Result<(&'static str, PathBuf), String> {
-    let (name, path) = text.split_once('=').ok_or("a peer is NAME=PATH")?;
-    let name = ["fang", "apalis"].into_iter().find(|known| *known == name);
-    Ok((name.ok_or("the peers are fang and apalis")?, PathBuf::from(path)))
+fn peer(text: &str) -> Result<Peer, String> {
+    const IN_DATABASE: [&str; 2] = ["fang", "apalis"];
+    const BROKERS: [&str; 3] = ["redis", "nats", "rabbitmq"];
+    let (name, place) = text.split_once('=').ok_or("a peer is NAME=PATH or NAME=PATH,URL")?;
+    let (program, url) = match place.split_once(',') {
+        Some((program, url)) => (program, Some(url.to_owned())),
+        None => (place, None),
+    };
+    let known = if url.is_some() { BROKERS.as_slice() } else { &IN_DATABASE };
+    let name = known.iter().find(|known| **known == name);
+    let name =
+        name.ok_or("the peers are fang and apalis, and with a URL redis, nats and rabbitmq")?;
+    Ok(Peer { name, program: PathBuf::from(program), url })
 }
 
 fn main() -> ExitCode {
@@ -109,6 +119,9 @@ fn list() -> anyhow::Result<()> {
         let from = if case.from == Extent::Quick { "quick" } else { "full" };
         table.add_row([case.name, from, case.about]);
     }
+    for case in PEERS {
+        table.add_row([case.name, "--peer", case.about]);
+    }
     writeln!(std::io::stdout(), "{table}").context("Cannot write to standard output")
 }
 
@@ -128,12 +141,12 @@ async fn run(args: RunArgs) -> anyhow::Result<()> {
     let cores = std::thread::available_parallelism()?.get();
     let mut report = Report { server, scale, cores, cases: Vec::new() };
     report.head(&mut std::io::stdout().lock())?;
-    let loads: usize = plan.iter().map(|(_, members)| members.len() * scale.rounds).sum();
+    let loads: usize = plan.iter().map(|case| case.members.len() * scale.rounds).sum();
     let style = "{bar:30} {pos}/{len} {elapsed_precise} {prefix}: {msg}";
     let bar = ProgressBar::new(loads as u64).with_style(ProgressStyle::with_template(style)?);
-    for (case, members) in plan {
+    for case in plan {
         bar.set_prefix(case.name);
-        let rows = measurement::run(&args.url, members, scale.rounds, &bar).await?;
+        let rows = measurement::run(&args.url, case.members, scale.rounds, &bar).await?;
         let outcome = Outcome { case: case.name.to_owned(), about: case.about.to_owned(), rows };
         bar.suspend(|| report::show(&mut std::io::stdout().lock(), &outcome))?;
         report.cases.push(outcome);
@@ -142,26 +155,34 @@ async fn run(args: RunArgs) -> anyhow::Result<()> {
     finish(&args, &report)
 }
 
-/// Returns the cases to run, with their loads.
-fn plan(args: &RunArgs, scale: &Scale) -> anyhow::Result<Vec<(&'static Case, Vec<Member>)>> {
-    const PEERS: &Case = &cases::PEERS;
-    let known = || CATALOGUE.iter().chain([PEERS]);
-    if let Some(name) = args.only.iter().find(|name| known().all(|case| case.name != **name)) {
+/// A case to run, with its loads.
+struct Planned {
+    name: &'static str,
+    about: &'static str,
+    members: Vec<Member>,
+}
+
+fn plan(args: &RunArgs, scale: &Scale) -> anyhow::Result<Vec<Planned>> {
+    let only = &args.only;
+    let known = || CATALOGUE.iter().map(|case| case.name).chain(PEERS.iter().map(|case| case.name));
+    if let Some(name) = only.iter().find(|name| known().all(|known| known != **name)) {
         bail!("There is no case '{name}': 'bench cases' shows them all.");
     }
-    let wanted = |case: &&Case| match args.only.as_slice() {
-        [] => case.from <= scale.extent,
-        only => only.iter().any(|name| name == case.name),
+    let wanted = |name: &str, from| match only.as_slice() {
+        [] => from <= scale.extent,
+        only => only.iter().any(|only| only == name),
     };
-    let members = |case: &'static Case| {
-        let members = if std::ptr::eq(case, PEERS) {
-            cases::peers(&args.peers)
-        } else {
-            (case.members)(scale)
-        };
-        (case, members)
-    };
-    Ok(known().filter(wanted).map(members).filter(|(_, members)| !members.is_empty()).collect())
+    let ours = CATALOGUE.iter().filter(|case| wanted(case.name, case.from)).map(|case| Planned {
+        name: case.name,
+        about: case.about,
+        members: (case.members)(scale),
+    });
+    let peers = PEERS.iter().filter(|case| wanted(case.name, Extent::Quick)).map(|case| Planned {
+        name: case.name,
+        about: case.about,
+        members: (case.members)(scale, &args.peers),
+    });
+    Ok(ours.chain(peers).filter(|case| !case.members.is_empty()).collect())
 }
 
 fn finish(args: &RunArgs, report: &Report) -> anyhow::Result<()> {

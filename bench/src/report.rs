@@ -73,6 +73,10 @@ pub(crate) fn show(out: &mut impl Write, outcome: &Outcome) -> anyhow::Result<()
         }
     }
     writeln!(out, "{table}")?;
+    let notes = outcome.rows.iter().filter_map(|row| Some((row, row.samples.first()?)));
+    for (row, note) in notes.filter_map(|(row, sample)| Some((row, sample.note.as_ref()?))) {
+        writeln!(out, "{}: {note}", row.member.name)?;
+    }
     Ok(())
 }
 

@@ -9,6 +9,8 @@ use hdrhistogram::Histogram;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
+use crate::figure::{Figure, Name, rate};
+
 /// Counts, shared by the handlers of a process.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
@@ -16,6 +18,8 @@ pub(crate) struct Tally {
     /// In nanoseconds on the machine's monotonic clock, as all times here.
     first: AtomicU64,
     last: AtomicU64,
+    /// The CPU time that the process had used when work began, in nanoseconds.
+    cpu_before: AtomicU64,
     latencies: Mutex<Vec<u64>>,
 }
 
@@ -26,6 +30,8 @@ pub(crate) struct Count {
     pub(crate) settled: u64,
     first: u64,
     last: u64,
+    /// The CPU time since work began, in nanoseconds.
+    cpu: u64,
     /// In nanoseconds.
     latencies: Vec<u64>,
 }
@@ -35,8 +41,11 @@ impl Tally {
     pub(crate) fn begin(&self) {
         if self.first.load(Ordering::Relaxed) == 0 {
             // The first caller has the earliest time, apart from the time that this call takes.
-            let _earlier =
-                self.first.compare_exchange(0, now(), Ordering::Relaxed, Ordering::Relaxed);
+            let set = self.first.compare_exchange(0, now(), Ordering::Relaxed, Ordering::Relaxed);
+            if set.is_ok() {
+                let cpu = read(ClockId::ProcessCPUTime);
+                self.cpu_before.store(cpu, Ordering::Relaxed);
+            }
         }
     }
 
@@ -52,13 +61,22 @@ impl Tally {
         self.latencies.lock().unwrap_or_else(PoisonError::into_inner).push(latency);
     }
 
+    /// Returns the counts; their CPU time is 0, because to read it costs some.
     pub(super) fn count(&self) -> Count {
         Count {
+            cpu: 0,
             settled: self.settled.load(Ordering::Relaxed),
             first: self.first.load(Ordering::Relaxed),
             last: self.last.load(Ordering::Relaxed),
             latencies: self.latencies.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         }
+    }
+
+    /// Returns the counts with the CPU time.
+    pub(super) fn count_with_cpu(&self) -> Count {
+        let before = self.cpu_before.load(Ordering::Relaxed);
+        let cpu = read(ClockId::ProcessCPUTime).saturating_sub(before);
+        Count { cpu, ..self.count() }
     }
 }
 
@@ -71,6 +89,7 @@ impl Count {
             (one, other) => one.min(other),
         };
         self.last = self.last.max(other.last);
+        self.cpu += other.cpu;
         self.latencies.extend(&other.latencies);
         self
     }
@@ -78,6 +97,14 @@ impl Count {
     /// Returns the time from the first handler's start to the last message settled.
     pub(crate) fn time(&self) -> Option<Duration> {
         (self.settled > 0).then(|| Duration::from_nanos(self.last.saturating_sub(self.first)))
+    }
+
+    /// Returns the rate of a drain, and the CPU time for each message settled.
+    pub(crate) fn figures(&self) -> Vec<Figure> {
+        let time = self.time().unwrap_or(Duration::from_secs(1));
+        let each = Duration::from_nanos(self.cpu.checked_div(self.settled).unwrap_or(0));
+        let cpu = Figure { name: Name::CpuOfEach, value: each.as_secs_f64() * 1e6 };
+        vec![rate(self.settled, time), cpu]
     }
 
     /// Returns the latencies.
@@ -92,7 +119,11 @@ impl Count {
 
 /// Returns the time on the machine's monotonic clock, which all processes share, in nanoseconds.
 pub(crate) fn now() -> u64 {
-    let time = clock_gettime(ClockId::Monotonic);
+    read(ClockId::Monotonic)
+}
+
+fn read(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
     let nanos = i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec);
     u64::try_from(nanos).unwrap_or_default()
 }

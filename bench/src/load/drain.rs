@@ -1,14 +1,12 @@
 //! A backlog that processes drain.
 
-use std::time::Duration;
-
 use mysql_async::Conn;
 use mysql_async::prelude::Queryable;
 
 use super::Drain;
 use crate::actor::{Company, DrainTask, Task};
 use crate::arena::Arena;
-use crate::figure::{Sample, rate};
+use crate::figure::Sample;
 
 pub(super) async fn run(arena: &Arena, drain: Drain) -> anyhow::Result<Sample> {
     arena.fill(drain.by, drain.backlog, drain.body).await?;
@@ -17,8 +15,7 @@ pub(super) async fn run(arena: &Arena, drain: Drain) -> anyhow::Result<Sample> {
     let (count, curve) = company.until(drain.backlog, drain.limit).await?;
     company.dismiss().await?;
     drop(reader);
-    let time = count.time().unwrap_or(Duration::from_secs(1));
-    Ok(Sample { figures: vec![rate(count.settled, time)], curve })
+    Ok(Sample { figures: count.figures(), curve, ..Sample::default() })
 }
 
 /// Starts the processes together.

@@ -53,7 +53,7 @@ async fn drain_within(arena: &Arena, load: Limited) -> anyhow::Result<Sample> {
     ensure!(done.settled > 0, "Nothing was drained within {} s", drain.limit.as_secs());
     let time = done.time().unwrap_or(Duration::from_secs(1));
     let walked = Figure { name: Name::Walked, value: count(walked) / count(done.settled) };
-    Ok(Sample { figures: vec![rate(done.settled, time), walked], curve })
+    Ok(Sample { figures: vec![rate(done.settled, time), walked], curve, ..Sample::default() })
 }
 
 /// Adds the messages that no consumer can claim, and has a worker of this process hold one message

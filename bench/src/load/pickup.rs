@@ -55,7 +55,7 @@ pub(super) async fn run(arena: &Arena, pickup: Pickup) -> anyhow::Result<Sample>
     let all = company.dismiss().await?;
     let times = all.latencies()?;
     let figures = vec![quantile(Name::P50, &times), quantile(Name::P99, &times), statements, cpu];
-    Ok(Sample { figures, curve: shares(&times) })
+    Ok(Sample { figures, curve: shares(&times), ..Sample::default() })
 }
 
 /// Returns milliseconds, and the percentage of messages picked up by then.

@@ -156,8 +156,7 @@ pub(super) async fn reading(arena: &Arena, load: Reading) -> anyhow::Result<Samp
     let company = Company::muster(arena.url(), tasks.into_iter()).await?;
     let (count, curve) = company.until(drain.backlog * times, drain.limit).await?;
     company.dismiss().await?;
-    let time = count.time().unwrap_or(Duration::from_secs(1));
-    Ok(Sample { figures: vec![rate(count.settled, time)], curve })
+    Ok(Sample { figures: count.figures(), curve, ..Sample::default() })
 }
 
 /// Creates a stream whose inbox has this many messages.

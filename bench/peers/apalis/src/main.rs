@@ -29,11 +29,11 @@ const BUFFER: usize = 5000;
 /// and stays there.
 const POLL: Duration = Duration::from_millis(10);
 
-/// Jobs in one `push_bulk`, which is a transaction with a statement for each job.
-const BULK: u64 = 1000;
-
 /// Connections that all workers of a program share. The default of 10 is up to a quarter slower.
 const POOL: u32 = 40;
+
+/// How a statement that claims jobs begins, as the server's process list shows it.
+const CLAIM: &str = "SELECT\n    *\nFROM\n    jobs";
 
 /// The name of the queue, in the column `job_type`.
 const QUEUE: &str = "bench";
@@ -66,23 +66,22 @@ async fn handle(job: Job, tally: Data<Arc<Tally>>) -> Result<(), BoxDynError> {
 impl Peer for Apalis {
     const NAME: &'static str = "apalis";
     const VERSION: &'static str = env!("CARGO_PKG_VERSION");
-    const CLAIM: &'static str = "SELECT\n    *\nFROM\n    jobs";
 
-    async fn open(database: Database, case: &Case) -> anyhow::Result<Self> {
+    async fn open(url: &str, case: &Case) -> anyhow::Result<Self> {
         let connections = match *case {
             Case::Enqueue { producers, .. } => producers,
             Case::Fill { .. } => Case::FILLERS,
             Case::Drain { .. } => POOL,
         };
-        let pool = database.pool(connections).await?;
+        let pool = Database::new(url)?.pool(connections).await?;
         schema::create(&pool).await.context("Cannot create the tables of apalis")?;
         Ok(Self { pool })
     }
 
-    fn settings(case: &Case) -> String {
+    fn settings(&self, case: &Case) -> String {
         match case {
-            Case::Enqueue { producers, .. } => {
-                format!("{producers} × producer on a connection of its own, push_bulk of {BULK}")
+            Case::Enqueue { producers, batch, .. } => {
+                format!("{producers} × producer on a connection of its own, push_bulk of {batch}")
             }
             Case::Fill { .. } => "multi-row INSERT of apalis's rows, not by apalis".to_owned(),
             Case::Drain { consumers, .. } => format!(
@@ -92,17 +91,14 @@ impl Peer for Apalis {
         }
     }
 
-    async fn enqueue(&self, share: Messages) -> anyhow::Result<()> {
+    async fn enqueue(&self, _producer: usize, batch: Messages) -> anyhow::Result<()> {
         let mut storage = MySqlStorage::<Job, (), ()>::new_with_config(&self.pool, &Self::config());
-        let body = share.body();
-        for batch in share.batches(BULK) {
-            let jobs = batch.numbers().map(|number| Job { number, body: body.clone() });
-            storage.push_bulk(jobs.collect()).await.context("apalis did not take the jobs")?;
-        }
-        Ok(())
+        let body = batch.body();
+        let jobs = batch.numbers().map(|number| Job { number, body: body.clone() });
+        storage.push_bulk(jobs.collect()).await.context("apalis did not take the jobs")
     }
 
-    async fn insert(&self, batch: Messages) -> anyhow::Result<()> {
+    async fn insert(&self, _filler: usize, batch: Messages) -> anyhow::Result<()> {
         schema::insert(&self.pool, &batch).await.context("Cannot fill the table of apalis")
     }
 
@@ -116,6 +112,10 @@ impl Peer for Apalis {
             .run()
             .await
             .context("a worker of apalis ended")
+    }
+
+    async fn end(url: &str) -> anyhow::Result<()> {
+        Database::new(url)?.end_statements(CLAIM).await
     }
 }
 

@@ -23,6 +23,9 @@ const WORKERS: u32 = 4;
 /// worker that lost its job to another worker sleeps too.
 const SLEEP: Duration = Duration::from_millis(10);
 
+/// How a statement that claims jobs begins, as the server's process list shows it.
+const CLAIM: &str = "SELECT * FROM fang_tasks";
+
 const SCHEMA: &str = include_str!("schema.sql");
 
 #[derive(Clone)]
@@ -35,9 +38,9 @@ struct Fang {
 impl Peer for Fang {
     const NAME: &'static str = "fang";
     const VERSION: &'static str = env!("CARGO_PKG_VERSION");
-    const CLAIM: &'static str = "SELECT * FROM fang_tasks";
 
-    async fn open(database: Database, case: &Case) -> anyhow::Result<Self> {
+    async fn open(url: &str, case: &Case) -> anyhow::Result<Self> {
+        let database = Database::new(url)?;
         let (producers, fillers) = match *case {
             Case::Enqueue { producers, .. } => (producers, 1),
             Case::Fill { .. } => (1, Case::FILLERS),
@@ -50,7 +53,7 @@ impl Peer for Fang {
         Ok(Self { database, queue, pool })
     }
 
-    fn settings(case: &Case) -> String {
+    fn settings(&self, case: &Case) -> String {
         match case {
             Case::Enqueue { producers, .. } => {
                 format!(
@@ -65,16 +68,16 @@ impl Peer for Fang {
         }
     }
 
-    async fn enqueue(&self, share: Messages) -> anyhow::Result<()> {
-        let body = share.body();
-        for number in share.numbers() {
+    async fn enqueue(&self, _producer: usize, batch: Messages) -> anyhow::Result<()> {
+        let body = batch.body();
+        for number in batch.numbers() {
             let job = Job { number, body: body.clone() };
             self.queue.insert_task(&job).await.context("fang did not take a job")?;
         }
         Ok(())
     }
 
-    async fn insert(&self, batch: Messages) -> anyhow::Result<()> {
+    async fn insert(&self, _filler: usize, batch: Messages) -> anyhow::Result<()> {
         let jobs = job::stored(&batch)?;
         let mut statement = QueryBuilder::new("INSERT INTO fang_tasks (id, metadata, task_type) ");
         statement.push_values(jobs, |mut row, job| {
@@ -102,6 +105,10 @@ impl Peer for Fang {
             .await;
         // The pool does not watch its workers, and a worker reports nothing when it ends.
         std::future::pending().await
+    }
+
+    async fn end(url: &str) -> anyhow::Result<()> {
+        Database::new(url)?.end_statements(CLAIM).await
     }
 }
 

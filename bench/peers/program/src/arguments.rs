@@ -2,10 +2,12 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
+use crate::Messages;
+
 /// Loads one peer of the queue and prints what came out as one line of JSON.
 #[derive(Debug, Parser)]
 pub(crate) struct Arguments {
-    /// The database: `mysql://user:password@host:port/database`.
+    /// The database, `mysql://user:password@host:port/database`, or the broker.
     #[arg(long, env = "ROWMQ_URL", hide_env_values = true)]
     pub(crate) url: String,
     #[command(subcommand)]
@@ -17,15 +19,21 @@ pub(crate) struct Arguments {
 pub enum Case {
     /// Sends messages by the peer's best means.
     Enqueue {
-        /// How many messages, of all producers together.
+        /// It ends when so many messages were sent, by all producers together,
         #[arg(long)]
         messages: u64,
+        /// or after so many seconds.
+        #[arg(long, value_parser = seconds)]
+        seconds: Option<Duration>,
         /// The body of a message, in bytes.
         #[arg(long, default_value_t = 200)]
         body: usize,
         /// How many producers send at once, on a connection each.
         #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
         producers: u32,
+        /// How many messages a producer sends before it waits until all are stored.
+        #[arg(long, default_value_t = Messages::BATCH, value_parser = clap::value_parser!(u64).range(1..))]
+        batch: u64,
     },
     /// Stores a backlog as fast as the server takes it.
     Fill {
@@ -47,13 +55,26 @@ pub enum Case {
         /// or after so many seconds.
         #[arg(long, value_parser = seconds)]
         seconds: Duration,
+        /// Delete what was handled, where the peer would keep it.
+        #[arg(long)]
+        delete: bool,
     },
 }
 
 impl Case {
-    /// How many statements a fill runs at once, each on its own connection. Four keep the server
+    /// How many batches a fill stores at once, each on its own connection. Four keep the server
     /// busy on two cores.
     pub const FILLERS: u32 = 4;
+
+    /// How many producers send at once.
+    #[must_use]
+    pub fn producers(&self) -> u32 {
+        match *self {
+            Self::Enqueue { producers, .. } => producers,
+            Self::Fill { .. } => Self::FILLERS,
+            Self::Drain { .. } => 0,
+        }
+    }
 
     /// Its name on the command line and in the report.
     pub(crate) fn name(&self) -> &'static str {

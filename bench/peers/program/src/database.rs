@@ -19,7 +19,12 @@ pub struct Database {
 }
 
 impl Database {
-    pub(crate) fn new(url: &str) -> anyhow::Result<Self> {
+    /// The database of `--url`.
+    ///
+    /// # Errors
+    ///
+    /// The URL is none of a database.
+    pub fn new(url: &str) -> anyhow::Result<Self> {
         let options = MySqlConnectOptions::from_str(url)
             .context("--url is no URL like mysql://user:password@host:port/database")?;
         anyhow::ensure!(options.get_database().is_some(), "--url names no database");
@@ -50,8 +55,15 @@ impl Database {
     }
 
     /// Kills the sessions whose running statement begins with `beginning`, and returns when the
-    /// server has rolled the statements back, or after [`ENDING`].
-    pub(crate) async fn end_statements(&self, beginning: &str) -> anyhow::Result<()> {
+    /// server has rolled the statements back, or after five seconds.
+    ///
+    /// Sorting a large backlog takes seconds, so a statement that claims jobs outlives the program
+    /// and would slow down the next measurement.
+    ///
+    /// # Errors
+    ///
+    /// The server cannot be reached.
+    pub async fn end_statements(&self, beginning: &str) -> anyhow::Result<()> {
         let mut connection = self.options.connect().await?;
         let start = Instant::now();
         loop {

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 
 use crate::arguments::Arguments;
 use crate::report::Report;
-use crate::{Case, Database, Messages, Peer, Tally};
+use crate::{Case, Messages, Peer, Tally};
 
 /// How long the runtime waits for the peer's tasks at the end.
 const LEAVE: Duration = Duration::from_secs(1);
@@ -34,77 +34,89 @@ pub fn run<P: Peer>() -> ExitCode {
 }
 
 fn measure<P: Peer>(arguments: &Arguments) -> anyhow::Result<Report> {
-    let database = Database::new(&arguments.url)?;
-    let case = &arguments.case;
+    let (url, case) = (&arguments.url, &arguments.case);
     let runtime = Runtime::new().context("Cannot start threads")?;
     let result = runtime.block_on(async {
-        let peer = P::open(database.clone(), case).await?;
+        let peer = P::open(url, case).await?;
         match *case {
-            Case::Enqueue { messages, body, producers } => {
-                let messages = Messages::new(messages, body)?;
-                let time = enqueue(&peer, messages, producers).await?;
-                Ok(Report::new::<P>(case, time))
+            Case::Enqueue { messages, body, producers, batch, seconds } => {
+                let shares = Messages::new(messages, body)?.shares(producers);
+                let (sent, time) = enqueue(&peer, shares, batch, seconds).await?;
+                Ok(Report::new(&peer, case, sent, time))
             }
             Case::Fill { messages, body } => {
                 let time = fill(&peer, Messages::new(messages, body)?).await?;
-                Ok(Report::new::<P>(case, time))
+                Ok(Report::new(&peer, case, messages, time))
             }
-            Case::Drain { messages, consumers, seconds } => {
+            Case::Drain { messages, consumers, seconds, .. } => {
                 let tally = Arc::new(Tally::new(messages));
                 drain(&peer, consumers, seconds, &tally).await?;
-                Ok(Report::of_drain::<P>(case, tally.drained()))
+                Ok(Report::of_drain(&peer, case, tally.drained()))
             }
         }
     });
     // The peer's workers never end by themselves: they end with the threads they run on.
     runtime.shutdown_timeout(LEAVE);
     if matches!(case, Case::Drain { .. }) {
-        Runtime::new()?.block_on(database.end_statements(P::CLAIM))?;
+        Runtime::new()?.block_on(P::end(url))?;
     }
     result
 }
 
+/// Sends the shares until all is sent or the time is up, and returns how many messages were sent.
 async fn enqueue<P: Peer>(
     peer: &P,
-    messages: Messages,
-    producers: u32,
-) -> anyhow::Result<Duration> {
-    at_once(
-        messages.shares(producers),
-        peer,
-        |peer, share| async move { peer.enqueue(share).await },
-    )
-    .await
-}
-
-async fn fill<P: Peer>(peer: &P, messages: Messages) -> anyhow::Result<Duration> {
-    at_once(messages.shares(Case::FILLERS), peer, |peer, share| async move {
-        for batch in share.statements() {
-            peer.insert(batch).await?;
+    shares: Vec<Messages>,
+    batch: u64,
+    limit: Option<Duration>,
+) -> anyhow::Result<(u64, Duration)> {
+    let start = Instant::now();
+    at_once(shares, peer, move |peer, producer, share| async move {
+        let mut sent = 0;
+        for batch in share.batches(batch) {
+            if limit.is_some_and(|limit| start.elapsed() >= limit) {
+                break;
+            }
+            sent += batch.count();
+            peer.enqueue(producer, batch).await?;
         }
-        Ok(())
+        Ok(sent)
     })
     .await
 }
 
-/// Does `work` with all shares at once, and returns how long that took.
+async fn fill<P: Peer>(peer: &P, messages: Messages) -> anyhow::Result<Duration> {
+    let shares = messages.shares(Case::FILLERS);
+    let fill = |peer: P, filler, share: Messages| async move {
+        for batch in share.statements() {
+            peer.insert(filler, batch).await?;
+        }
+        Ok(share.count())
+    };
+    let (_, time) = at_once(shares, peer, fill).await?;
+    Ok(time)
+}
+
+/// Does `work` with all shares at once, and returns how many messages that were, and how long it
+/// took.
 async fn at_once<P: Peer, F>(
     shares: Vec<Messages>,
     peer: &P,
-    work: impl Fn(P, Messages) -> F,
-) -> anyhow::Result<Duration>
+    work: impl Fn(P, usize, Messages) -> F,
+) -> anyhow::Result<(u64, Duration)>
 where
-    F: Future<Output = anyhow::Result<()>> + Send + 'static,
+    F: Future<Output = anyhow::Result<u64>> + Send + 'static,
 {
     let start = Instant::now();
     let mut running = JoinSet::new();
-    for share in shares {
-        running.spawn(work(peer.clone(), share));
+    for (index, share) in shares.into_iter().enumerate() {
+        running.spawn(work(peer.clone(), index, share));
     }
+    let mut messages = 0;
     while let Some(ended) = running.join_next().await {
-        ended??;
+        messages += ended??;
     }
-    Ok(start.elapsed())
+    Ok((messages, start.elapsed()))
 }
 
 /// Runs the consumers until `tally` has counted enough, the time is up, or all consumers have

@@ -11,10 +11,11 @@ pub struct Messages {
 }
 
 impl Messages {
-    /// Rows in one statement of a fill. More are no faster than 1000 on either server.
+    /// Messages in one batch of a fill. In one statement, more are no faster than 1000 on either
+    /// server.
     pub const BATCH: u64 = 1000;
 
-    /// Bytes of bodies in one statement of a fill, well below the 16 MiB a server takes.
+    /// Bytes of bodies in one batch of a fill, well below the 16 MiB a server takes.
     const BATCH_BYTES: usize = 4 << 20;
 
     /// Numbers begin at the time in nanoseconds, so that messages of two programs that ran after
@@ -36,6 +37,26 @@ impl Messages {
         self.first..self.first + self.count
     }
 
+    /// Their bodies, each with its number in its first eight bytes, for a peer that stores bytes.
+    pub fn payloads(&self) -> impl Iterator<Item = Vec<u8>> + Send + use<> {
+        let body = self.body.max(size_of::<u64>());
+        self.numbers().map(move |number| {
+            let mut payload = vec![b'x'; body];
+            payload[..size_of::<u64>()].copy_from_slice(&number.to_be_bytes());
+            payload
+        })
+    }
+
+    /// The number in such a body.
+    ///
+    /// # Errors
+    ///
+    /// The body is too short.
+    pub fn number_in(payload: &[u8]) -> anyhow::Result<u64> {
+        let number = payload.first_chunk().context("A message has no number")?;
+        Ok(u64::from_be_bytes(*number))
+    }
+
     /// The body of each.
     #[must_use]
     pub fn body(&self) -> String {
@@ -49,11 +70,11 @@ impl Messages {
         (0..producers).map(|index| self.part(start(index), start(index + 1))).collect()
     }
 
-    /// Batches of at most `rows` messages, in order.
-    pub fn batches(&self, rows: u64) -> impl Iterator<Item = Self> + Send + use<> {
-        let (all, rows) = (self.clone(), rows.max(1));
-        let starts = (0..self.count.div_ceil(rows)).map(move |index| index * rows);
-        starts.map(move |start| all.part(start, all.count.min(start + rows)))
+    /// Batches of at most `size` messages, in order.
+    pub fn batches(&self, size: u64) -> impl Iterator<Item = Self> + Send + use<> {
+        let (all, size) = (self.clone(), size.max(1));
+        let starts = (0..self.count.div_ceil(size)).map(move |index| index * size);
+        starts.map(move |start| all.part(start, all.count.min(start + size)))
     }
 
     /// Batches that fit one statement of a fill.
@@ -82,6 +103,16 @@ mod tests {
         let batches: Vec<_> = messages.statements().collect();
         assert_eq!(batches.iter().map(Messages::count).collect::<Vec<_>>(), [1000, 1000, 503]);
         assert_eq!(batches.iter().flat_map(Messages::numbers).collect::<Vec<_>>(), all);
+    }
+
+    #[test]
+    fn a_payload_has_the_bytes_of_the_body_and_holds_the_number() {
+        let messages = Messages { first: 7, count: 2, body: 200 };
+        let payloads: Vec<_> = messages.payloads().collect();
+        assert!(payloads.iter().all(|payload| payload.len() == 200));
+        let numbers = payloads.iter().map(|payload| Messages::number_in(payload).unwrap());
+        assert_eq!(numbers.collect::<Vec<_>>(), [7, 8]);
+        assert!(Messages::number_in(&[0; 7]).is_err());
     }
 
     #[test]

@@ -29,26 +29,27 @@ struct Drain {
 }
 
 impl Report {
-    pub(crate) fn new<P: Peer>(case: &Case, time: Duration) -> Self {
+    pub(crate) fn new<P: Peer>(peer: &P, case: &Case, messages: u64, time: Duration) -> Self {
         Self {
             peer: P::NAME,
             version: P::VERSION,
             case: case.name(),
-            messages: case.messages(),
+            messages,
             seconds: time.as_secs_f64(),
-            settings: P::settings(case),
+            settings: peer.settings(case),
             drain: None,
         }
     }
 
-    pub(crate) fn of_drain<P: Peer>(case: &Case, drained: Drained) -> Self {
+    pub(crate) fn of_drain<P: Peer>(peer: &P, case: &Case, drained: Drained) -> Self {
         let drain = Drain {
             handled: drained.handled,
             duplicates: drained.duplicates,
             ended_consumers: drained.ended.len(),
             ended_because: drained.ended.into_iter().next(),
         };
-        Self { drain: Some(drain), ..Self::new::<P>(case, drained.time) }
+        let report = Self::new(peer, case, case.messages(), drained.time);
+        Self { drain: Some(drain), ..report }
     }
 
     pub(crate) fn print(&self) -> anyhow::Result<()> {

@@ -4,6 +4,9 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
+/// The most messages for which there is room from the start.
+const ROOM: usize = 1 << 21;
+
 /// Counts the messages that handlers started with.
 #[derive(Debug)]
 pub struct Tally {
@@ -35,20 +38,35 @@ pub(crate) struct Drained {
 
 impl Tally {
     pub(crate) fn new(wanted: u64) -> Self {
-        Self { wanted, reached: Notify::new(), counted: Mutex::default() }
+        // Room from the start: a set of a million numbers that grows makes all consumers wait.
+        let room = usize::try_from(wanted).unwrap_or_default().min(ROOM);
+        let numbers = HashSet::with_capacity(room);
+        let counted = Counted { numbers, ..Counted::default() };
+        Self { wanted, reached: Notify::new(), counted: Mutex::new(counted) }
     }
 
     /// Counts a handler that has started with this message.
     pub fn started(&self, number: u64) {
+        self.all_started([number]);
+    }
+
+    /// Counts a handler that has started with each of these messages, one right after the other.
+    pub fn all_started(&self, numbers: impl IntoIterator<Item = u64>) {
+        let now = Instant::now();
         let mut counted = self.counted();
-        if !counted.numbers.insert(number) {
-            counted.duplicates += 1;
+        let before = counted.numbers.len() as u64;
+        for number in numbers {
+            if !counted.numbers.insert(number) {
+                counted.duplicates += 1;
+            }
+        }
+        let after = counted.numbers.len() as u64;
+        if after == before {
             return;
         }
-        let now = Instant::now();
         let (first, _) = counted.first_and_last.unwrap_or((now, now));
         counted.first_and_last = Some((first, now));
-        if counted.numbers.len() as u64 == self.wanted {
+        if before < self.wanted && after >= self.wanted {
             self.reached.notify_one();
         }
     }
@@ -86,9 +104,8 @@ mod tests {
     #[tokio::test]
     async fn a_message_counts_once_and_again_as_a_duplicate() {
         let tally = Tally::new(2);
-        for number in [3, 3, 4, 3] {
-            tally.started(number);
-        }
+        tally.started(3);
+        tally.all_started([3, 4, 3]);
         tally.reached().await;
         let drained = tally.drained();
         assert_eq!((drained.handled, drained.duplicates), (2, 2));
