@@ -3,6 +3,8 @@
 
 mod pace;
 mod repeated;
+#[cfg(test)]
+mod tests;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;

@@ -11,6 +11,9 @@ use crate::load::{
 /// Messages before the start: as many as in other measurements of the peers.
 const BACKLOG: u64 = 50_000;
 
+/// The most messages before the start where a broker syncs after each: storing them takes longest.
+const SLOW_BACKLOG: u64 = 40_000;
+
 /// The broker that the bars are about: of those here, the fastest that syncs what it acknowledges.
 const BARRED: &str = "redis";
 
@@ -101,8 +104,9 @@ fn drains(scale: &Scale, brokers: &[&Peer]) -> Vec<Member> {
     let stream = || Ours { name: "stream, one group", load: read.clone(), bar: Some(1.5) };
     let queue = || Ours { name: "queue, consumer", load: Load::Drain(drain), bar: None };
     let load = |peer: &Peer, delete| {
-        let (peer, backlog, limit) = (peer.clone(), drain.backlog, drain.limit);
-        let consumers = drain.consumers;
+        let slow = if peer.name == "nats" { SLOW_BACKLOG } else { u64::MAX };
+        let (backlog, consumers) = (drain.backlog.min(slow), drain.consumers);
+        let (peer, limit) = (peer.clone(), drain.limit);
         Load::PeerDrain(PeerDrain { peer, backlog, body: BODY, consumers, delete, limit })
     };
     let each = |peer: &&Peer| {
@@ -121,7 +125,8 @@ fn drains(scale: &Scale, brokers: &[&Peer]) -> Vec<Member> {
 
 /// 32 producers, one message at a time.
 fn singles(scale: &Scale, brokers: &[&Peer]) -> Vec<Member> {
-    let ours = [Ours { name: "Producer::send", load: ours(Way::Send, 32, 1, scale), bar: Some(1.2) }];
+    let ours =
+        [Ours { name: "Producer::send", load: ours(Way::Send, 32, 1, scale), bar: Some(1.2) }];
     let each = |peer: &&Peer| {
         let name = format!("{}, one at a time by 32", peer.name);
         beside(name, peer, sends(peer, 32, 1, scale), &ours)

@@ -1,8 +1,8 @@
-//! The command `peer-nats`: runs the loads on a stream of NATS JetStream, to compare it with the
-//! queue.
+//! The command `peer-nats`: runs the loads on a stream of NATS, to compare it with the queue.
 
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use async_nats::Client;
@@ -21,6 +21,10 @@ const PULL: usize = 1000;
 
 /// Messages that may be delivered and not acknowledged (1000 by default, too few for four pulls).
 const UNSETTLED: i64 = 20_000;
+
+/// How long a producer waits for an acknowledgement (5 s by default). The server syncs each
+/// message by itself, so on a slow disk the last of four thousand comes late.
+const ACK: Duration = Duration::from_secs(60);
 
 #[derive(Clone)]
 struct Nats {
@@ -41,7 +45,7 @@ impl Peer for Nats {
         }
         let mut producers = Vec::new();
         for _ in 0..case.producers() {
-            producers.push(ContextBuilder::new().build(connect(url).await?));
+            producers.push(ContextBuilder::new().timeout(ACK).build(connect(url).await?));
         }
         let said = client.server_info();
         let server = format!("NATS {}, {}, file storage", said.version, said.server_name);

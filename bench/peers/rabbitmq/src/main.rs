@@ -1,5 +1,4 @@
-//! The command `peer-rabbitmq`: runs the loads on a quorum queue of RabbitMQ, to compare it with the
-//! queue.
+//! The command `peer-rabbitmq`: runs the loads on a quorum queue, to compare it with our queue.
 
 mod server;
 

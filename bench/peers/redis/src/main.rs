@@ -62,7 +62,8 @@ impl Peer for Redis {
         let server = &self.server;
         match case {
             Case::Enqueue { producers, batch, .. } => format!(
-                "{server}; {producers} × producer on a connection of its own, pipelines of {batch} XADD"
+                "{server}; {producers} × producer on a connection of its own, pipelines of {batch} \
+                 XADD"
             ),
             Case::Fill { .. } => format!("{server}; pipelines of XADD"),
             Case::Drain { consumers, .. } => {
