@@ -73,7 +73,8 @@ struct RunArgs {
     /// The folder for the report and the plots.
     #[arg(long, default_value = "target/bench")]
     out: PathBuf,
-    /// The program of another queue, as NAME=PATH, of a broker as NAME=PATH,URL: it is measured too.
+    /// The program of another queue, as NAME=PATH, or of a broker, as NAME=PATH,URL: it is
+    /// measured too.
     #[arg(long = "peer", value_parser = peer)]
     peers: Vec<Peer>,
     /// The server's URL; the account must be allowed to create databases.

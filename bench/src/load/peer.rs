@@ -1,5 +1,5 @@
-//! Another queue, under the load of its own program: a package beside this one, with a separate lock
-//! file.
+//! Another queue, under the load of its own program: a package beside this one, with a separate
+//! lock file.
 
 use std::path::PathBuf;
 use std::process::Stdio;

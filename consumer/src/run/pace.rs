@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// About what it costs to start a task and to be woken by its end. A handler that takes longer gains
-/// more from a core of its own.
+/// About what it costs to start a task and to be woken by its end. A handler that takes longer
+/// gains more from a core of its own.
 const QUICK: Duration = Duration::from_micros(2);
 
 /// What the last run of a topic's handler took.

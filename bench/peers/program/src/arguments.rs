@@ -32,7 +32,11 @@ pub enum Case {
         #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
         producers: u32,
         /// How many messages a producer sends before it waits until all are stored.
-        #[arg(long, default_value_t = Messages::BATCH, value_parser = clap::value_parser!(u64).range(1..))]
+        #[arg(
+            long,
+            default_value_t = Messages::BATCH,
+            value_parser = clap::value_parser!(u64).range(1..),
+        )]
         batch: u64,
     },
     /// Stores a backlog as fast as the server takes it.
