@@ -57,7 +57,7 @@ pub trait Peer: Clone + Send + Sync + Sized + 'static {
     fn consume(&self, tally: Arc<Tally>) -> impl Future<Output = anyhow::Result<()>> + Send;
 
     /// Ends what still runs on the server once the consumers were stopped.
-    fn end(_url: &str) -> impl Future<Output = anyhow::Result<()>> + Send {
+    fn end(_url: &str) -> impl Future<Output = anyhow::Result<()>> {
         std::future::ready(Ok(()))
     }
 }
