@@ -322,7 +322,7 @@ pub(super) fn sentence(searched: &Searched) -> String {
         }
         Searched::DamagedPage { position } => {
             format!(
-                "The page of the log at {}:{} is damaged: nobody knows whether it holds a match.",
+                "The page of the log at {}:{} is damaged: it cannot be searched, and may hold a match.",
                 position.partition, position.offset
             )
         }

@@ -62,7 +62,7 @@ pub enum Searched {
         /// There are no more.
         whole: bool,
     },
-    /// A damaged page of a stream's log: nobody knows whether it holds a match.
+    /// A damaged page of a stream's log: it cannot be searched, and may hold a match.
     DamagedPage {
         /// The place of one of its messages.
         #[serde(flatten)]

@@ -41,7 +41,7 @@ impl Peer for Nats {
     async fn open(url: &str, case: &Case) -> anyhow::Result<Self> {
         let client = connect(url).await?;
         if !matches!(case, Case::Drain { .. }) {
-            begin_anew(&jetstream::new(client.clone())).await?;
+            recreate(&jetstream::new(client.clone())).await?;
         }
         let mut producers = Vec::new();
         for _ in 0..case.producers() {
@@ -107,7 +107,7 @@ async fn connect(url: &str) -> anyhow::Result<Client> {
 }
 
 /// An empty stream, with a consumer that has got nothing.
-async fn begin_anew(context: &jetstream::Context) -> anyhow::Result<()> {
+async fn recreate(context: &jetstream::Context) -> anyhow::Result<()> {
     // There is none at the first time.
     drop(context.delete_stream(NAME).await);
     let config = Config {

@@ -47,7 +47,7 @@ impl Peer for RabbitMq {
     async fn open(url: &str, case: &Case) -> anyhow::Result<Self> {
         let version = server::version(url).await.context("RabbitMQ does not say what it is")?;
         if !matches!(case, Case::Drain { .. }) {
-            begin_anew(&connect(url).await?.channel).await.context("Cannot make the queue anew")?;
+            recreate(&connect(url).await?.channel).await.context("Cannot recreate the queue")?;
         }
         let mut producers = Vec::new();
         for _ in 0..case.producers() {
@@ -122,7 +122,7 @@ async fn connect(url: &str) -> anyhow::Result<Link> {
 }
 
 /// An empty quorum queue.
-async fn begin_anew(channel: &Channel) -> lapin::Result<()> {
+async fn recreate(channel: &Channel) -> lapin::Result<()> {
     channel.queue_delete(QUEUE.into(), QueueDeleteOptions::default()).await?;
     let mut arguments = FieldTable::default();
     arguments.insert("x-queue-type".into(), AMQPValue::LongString("quorum".into()));

@@ -46,7 +46,7 @@ impl Peer for Redis {
         let delete = match *case {
             Case::Drain { delete, .. } => delete,
             Case::Enqueue { .. } | Case::Fill { .. } => {
-                begin_anew(&mut connection).await.context("Cannot make the stream anew")?;
+                recreate(&mut connection).await.context("Cannot recreate the stream")?;
                 false
             }
         };
@@ -122,7 +122,7 @@ async fn connect(client: &Client) -> anyhow::Result<MultiplexedConnection> {
 }
 
 /// An empty stream, with a group that has read nothing.
-async fn begin_anew(connection: &mut MultiplexedConnection) -> redis::RedisResult<()> {
+async fn recreate(connection: &mut MultiplexedConnection) -> redis::RedisResult<()> {
     let mut pipeline = Pipeline::new();
     pipeline.cmd("DEL").arg(STREAM).ignore();
     pipeline.cmd("XGROUP").arg("CREATE").arg(STREAM).arg(GROUP).arg("0").arg("MKSTREAM").ignore();
