@@ -239,22 +239,22 @@ async fn a_search_names_the_damaged_page_that_may_hold_a_match_once() {
     }
 }
 
-/// It was stored twice, and one of its pages is damaged.
+/// It was stored twice, in the middle of two pages, and one of them is damaged.
 #[tokio::test]
 async fn an_erasure_names_the_damaged_pages_in_which_it_erased_nothing() {
     for column in ["entries", "body"] {
         let mut stream = Stream::new(1).await;
-        let secret = full(1);
-        let (name, messages) = (stream.topic.name.clone(), std::slice::from_ref(&secret));
-        for _ in 0..2 {
-            let others: Vec<_> = (0..63).map(full).collect();
-            enqueue_all(&mut stream.conn, &name, messages).await.unwrap();
-            enqueue_all(&mut stream.conn, &name, &others).await.unwrap();
+        let mut messages: Vec<_> = (0..64).map(full).collect();
+        let secret = messages[31].msg_id;
+        enqueue_all(&mut stream.conn, &stream.topic.name, &messages).await.unwrap();
+        for (nth, message) in messages.iter_mut().enumerate().filter(|(nth, _)| *nth != 31) {
+            *message = full(nth);
         }
+        enqueue_all(&mut stream.conn, &stream.topic.name, &messages).await.unwrap();
         stream.sequence().await;
         stream.damage(127, column).await;
-        let erasure = stream.erase(secret.msg_id).await.unwrap();
-        assert_eq!((&*erasure.positions, erasure.erased), (&[at(0)][..], 1), "{column}");
+        let erasure = stream.erase(secret).await.unwrap();
+        assert_eq!((&*erasure.positions, erasure.erased), (&[at(31)][..], 1), "{column}");
         let page = erasure.damaged[0].offset.0;
         assert!(erasure.damaged.len() == 1 && (64..128).contains(&page), "{erasure:?}");
     }
