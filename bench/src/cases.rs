@@ -188,9 +188,9 @@ pub(crate) const CATALOGUE: &[Case] = &[
         from: Extent::Quick,
     },
     Case {
-        name: "group-standing",
+        name: "long-log",
         about: "How long a reset of a group takes, and the question how far it has come, beside a long log",
-        members: streams::standing,
+        members: streams::long_log,
         from: Extent::Quick,
     },
     Case {

@@ -28,7 +28,7 @@ use crate::figure::Sample;
 
 pub(crate) use self::limited::Limited;
 pub(crate) use self::peer::{Peer, PeerDrain, PeerEnqueue};
-pub(crate) use self::stream::{Appending, Readers, Reading, Sequencing, Standing, StandingAsked};
+pub(crate) use self::stream::{Appending, LongLog, LongLogAsked, Readers, Reading, Sequencing};
 
 /// One load.
 #[derive(Debug, Clone, Serialize)]
@@ -57,7 +57,7 @@ pub(crate) enum Load {
     /// Producers of a stream.
     Append(Appending),
     /// Resetting a group, and reading its lag.
-    Standing(Standing),
+    LongLog(LongLog),
     /// Groups that read a stream.
     Read(Reading),
     /// The memory of a consumer that drains a backlog.
@@ -326,7 +326,7 @@ impl Load {
             Self::Delays(delays) => delays::run(arena, *delays).await,
             Self::Sequence(load) => stream::sequencing(arena, *load).await,
             Self::Append(load) => stream::appending(arena, *load).await,
-            Self::Standing(load) => stream::standing(arena, *load).await,
+            Self::LongLog(load) => stream::long_log(arena, *load).await,
             Self::Read(load) => stream::reading(arena, *load).await,
             Self::Memory(drain) => memory::run(arena, *drain).await,
             Self::Pages(pages) => console::pages(arena, *pages).await,

@@ -135,7 +135,7 @@ pub(crate) struct Findings {
     pub(crate) read: usize,
     /// Repeated deliveries of those that no handler had asked for.
     pub(crate) read_again: usize,
-    /// How often a group was reset, or replayed a stretch, in a partition.
+    /// How often a group was reset, or replayed a range, in a partition.
     pub(crate) rewinds: usize,
     /// Dead letters whose tasks had asked for it.
     pub(crate) poisoned: usize,

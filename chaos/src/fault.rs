@@ -349,7 +349,7 @@ pub(crate) static CATALOGUE: &[Fault] = &[
         "F35",
         EveryStorm,
         group::replay_group,
-        "a group of a stream is to handle a stretch once more"
+        "a group of a stream is to handle a range once more"
     ),
     fault!(
         "crash-under-burst",

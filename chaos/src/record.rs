@@ -44,21 +44,21 @@ pub(crate) struct LogPosition {
 
 /// Offsets that a group is to handle again, from `lo` up to `hi`, exclusive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Stretch {
+pub(crate) struct Replayed {
     pub(crate) group: Group,
     pub(crate) partition: u32,
     pub(crate) lo: u64,
     pub(crate) hi: u64,
 }
 
-impl Stretch {
+impl Replayed {
     /// Returns whether it contains this message.
     pub(crate) fn covers(&self, partition: u32, offset: u64) -> bool {
         self.partition == partition && (self.lo..self.hi).contains(&offset)
     }
 }
 
-impl fmt::Display for Stretch {
+impl fmt::Display for Replayed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { group, partition, lo, hi } = self;
         write!(f, "{group} {partition} {lo} {hi}")
@@ -123,10 +123,10 @@ pub(crate) enum Event {
     Effect { share: Share, delivery_no: u32 },
     /// A consumer learned the outcome of a delivery. `ack`: it was to be acked.
     Settled { share: Share, delivery_no: u32, ack: bool, answer: Answer },
-    /// The harness: a group is about to handle a stretch of a partition again.
-    Rewind(Stretch),
+    /// The harness: a group is about to handle a range of offsets again.
+    Rewind(Replayed),
     /// The harness: the group will handle this part of it again, even what it had already handled.
-    Rewound(Stretch),
+    Rewound(Replayed),
     /// The harness: a fault begins.
     Strike { fault: String },
     /// The harness: the fault is over.
@@ -207,8 +207,8 @@ impl Event {
                 let verb = if *ack { "ack" } else { "other" };
                 format!("{at} settled {share} {delivery_no} {verb} {}\n", answer.word())
             }
-            Self::Rewind(stretch) => format!("{at} rewind {stretch}\n"),
-            Self::Rewound(stretch) => format!("{at} rewound {stretch}\n"),
+            Self::Rewind(replayed) => format!("{at} rewind {replayed}\n"),
+            Self::Rewound(replayed) => format!("{at} rewound {replayed}\n"),
             Self::Strike { fault } => format!("{at} strike {fault}\n"),
             Self::Heal { fault } => format!("{at} heal {fault}\n"),
             Self::Purge { first, n } => format!("{at} purge {first} {n}\n"),
@@ -252,13 +252,13 @@ impl Event {
                 },
             },
             verb @ ("rewind" | "rewound") => {
-                let stretch = Stretch {
+                let replayed = Replayed {
                     group: next()?.parse()?,
                     partition: next()?.parse()?,
                     lo: next()?.parse()?,
                     hi: next()?.parse()?,
                 };
-                if verb == "rewind" { Self::Rewind(stretch) } else { Self::Rewound(stretch) }
+                if verb == "rewind" { Self::Rewind(replayed) } else { Self::Rewound(replayed) }
             }
             "end" => Self::End {
                 share: next()?.parse()?,
@@ -320,7 +320,7 @@ mod tests {
     fn what_is_written_is_read_again() {
         let tag = Tag { sender: Actor(3), seq: 9 };
         let share = Share { tag, group: Some(Group::Ordered) };
-        let stretch = Stretch { group: Group::Plain, partition: 2, lo: 5, hi: u64::MAX };
+        let replayed = Replayed { group: Group::Plain, partition: 2, lo: 5, hi: u64::MAX };
         let place = Some(LogPosition { partition: 2, offset: 17, claim_no: 4 });
         let events = [
             Event::Stream { sender: Actor(3) },
@@ -328,8 +328,8 @@ mod tests {
             Event::Caller,
             Event::Start { share, delivery_no: 1, place },
             Event::End { share, delivery_no: 1, ended: Ended::Retry },
-            Event::Rewind(stretch),
-            Event::Rewound(stretch),
+            Event::Rewind(replayed),
+            Event::Rewound(replayed),
             Event::Invoke { first: tag, n: 20 },
             Event::Inserted { first: tag, n: 20, topic: "brief-1".to_owned() },
             Event::Enqueue { first: tag, n: 20, outcome: Enqueued::InDoubt },

@@ -15,7 +15,7 @@ use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
 use futures_util::{Stream, stream};
 use rowmq_core::find::Answer;
-use rowmq_core::inspect::{DutyStanding, WorkerStanding};
+use rowmq_core::inspect::{DutyReport, WorkerStatus};
 use rowmq_core::model::{Access, Action, Entry};
 use rowmq_core::store::find::Bodies;
 use rowmq_core::trace::MessageHistory;
@@ -246,11 +246,11 @@ async fn groups(console: Arc<Console>, (): ()) -> Answered<Vec<GroupNow>> {
     Ok(console.live.now().groups.clone())
 }
 
-async fn workers(console: Arc<Console>, (): ()) -> Answered<Vec<WorkerStanding>> {
+async fn workers(console: Arc<Console>, (): ()) -> Answered<Vec<WorkerStatus>> {
     Ok(console.live.now().workers.clone())
 }
 
-async fn duties(console: Arc<Console>, (): ()) -> Answered<Vec<DutyStanding>> {
+async fn duties(console: Arc<Console>, (): ()) -> Answered<Vec<DutyReport>> {
     Ok(console.live.now().duties.clone())
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, Utc};
 use rowmq_core::connection::{Link, Session};
 use rowmq_core::inspect::{
-    DutyStanding, GroupStanding, WorkerStanding, Workers, duties, groups, workers,
+    DutyReport, GroupStatus, WorkerStatus, Workers, duties, groups, workers,
 };
 use rowmq_core::model::{Throughput, TopicId};
 use rowmq_core::store::inspect::Depth;
@@ -93,9 +93,9 @@ pub(crate) struct Snapshot {
     /// The groups of streams.
     pub(crate) groups: Vec<GroupNow>,
     /// The workers that are alive.
-    pub(crate) workers: Vec<WorkerStanding>,
+    pub(crate) workers: Vec<WorkerStatus>,
     /// The duties of the janitor.
-    pub(crate) duties: Vec<DutyStanding>,
+    pub(crate) duties: Vec<DutyReport>,
 }
 
 /// A topic, how much it holds, and how that changes.
@@ -117,7 +117,7 @@ pub(crate) struct TopicNow {
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub(crate) struct GroupNow {
     #[serde(flatten)]
-    pub(crate) standing: GroupStanding,
+    pub(crate) status: GroupStatus,
     /// Messages that it handles a second.
     pub(crate) handled_per_second: Option<f64>,
     #[serde(skip)]
@@ -130,7 +130,7 @@ impl Snapshot {
     }
 
     pub(crate) fn group(&self, name: &TopicName) -> Option<&GroupNow> {
-        self.groups.iter().find(|one| one.standing.topic.name == *name)
+        self.groups.iter().find(|one| one.status.topic.name == *name)
     }
 }
 
@@ -138,9 +138,9 @@ impl Snapshot {
 struct Look {
     at: DateTime<Utc>,
     topics: Vec<(Topic, Depth, Option<Log>)>,
-    groups: Vec<GroupStanding>,
-    workers: Vec<WorkerStanding>,
-    duties: Vec<DutyStanding>,
+    groups: Vec<GroupStatus>,
+    workers: Vec<WorkerStatus>,
+    duties: Vec<DutyReport>,
     throughput: HashMap<TopicId, Throughput>,
 }
 
@@ -268,22 +268,22 @@ impl Histories {
             topics.push(TopicNow { topic, depth, logged, rates, history });
         }
         let mut groups = Vec::new();
-        for standing in look.groups {
-            let stream = standing.topic.of_stream();
+        for status in look.groups {
+            let stream = status.topic.of_stream();
             let through = stream
                 .and_then(|stream| appended.get(&stream))
-                .map(|appended| appended.saturating_sub(standing.lag));
+                .map(|appended| appended.saturating_sub(status.lag));
             let point = Point {
                 at: look.at,
-                waiting: standing.lag,
-                oldest_ms: standing.lag_ms,
+                waiting: status.lag,
+                oldest_ms: status.lag_ms,
                 passed: through,
-                throughput: throughput(standing.topic.id),
+                throughput: throughput(status.topic.id),
                 rates: Rates::default(),
             };
-            let (rates, history) = self.take_group(&standing.topic.name, point);
+            let (rates, history) = self.take_group(&status.topic.name, point);
             let handled_per_second = rates.passed_per_second;
-            groups.push(GroupNow { standing, handled_per_second, history });
+            groups.push(GroupNow { status, handled_per_second, history });
         }
         self.forget_before(look.at);
         let (workers, duties) = (look.workers, look.duties);

@@ -1,8 +1,8 @@
 //! The state that all pages share.
 
 use rowmq_core::store::stream::holding::GroupClaim;
-use rowmq_core::store::stream::member::MemberStanding;
-use rowmq_core::store::stream::standing::Standing;
+use rowmq_core::store::stream::member::MemberProgress;
+use rowmq_core::store::stream::progress::GroupProgress;
 use tokio_util::sync::CancellationToken;
 
 use crate::database::Database;
@@ -35,6 +35,6 @@ pub(crate) struct Console {
 /// The positions of a group's partitions and members.
 #[derive(Debug)]
 pub(crate) enum Parts {
-    Claiming { partitions: Vec<Standing>, claims: Vec<GroupClaim> },
-    Broadcast { members: Vec<MemberStanding> },
+    Claiming { partitions: Vec<GroupProgress>, claims: Vec<GroupClaim> },
+    Broadcast { members: Vec<MemberProgress> },
 }

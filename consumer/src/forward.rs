@@ -106,8 +106,8 @@ struct Unready {
     not_before: Option<Instant>,
 }
 
-/// The forward ends, so that nothing more is sent.
-struct Ending;
+/// The forward stops: nothing more is sent.
+struct Stopped;
 
 impl<D: Destination> Forward<D> {
     /// Makes a forward that ends with `shutdown`, and that requests the shutdown if the destination
@@ -117,7 +117,7 @@ impl<D: Destination> Forward<D> {
     }
 
     /// Sends a part until it is confirmed or refused.
-    async fn send(&self, part: &[Context]) -> Result<Result<(), HandlerError>, Ending> {
+    async fn send(&self, part: &[Context]) -> Result<Result<(), HandlerError>, Stopped> {
         let Some(first) = part.first() else { return Ok(Ok(())) };
         loop {
             self.wait(first).await?;
@@ -125,7 +125,7 @@ impl<D: Destination> Forward<D> {
             let sent = tokio::select! {
                 biased;
                 sent = self.destination.send(part) => sent,
-                () = first.cancelled.cancelled() => return Err(Ending),
+                () = first.cancelled.cancelled() => return Err(Stopped),
             };
             let verdict = match sent {
                 Ok(()) => Ok(()),
@@ -133,7 +133,7 @@ impl<D: Destination> Forward<D> {
                 Err(NotTaken::Refused { error, dead: false }) => Err(HandlerError::Retry(error)),
                 Err(NotTaken::Closed(error)) => {
                     self.end(&*error);
-                    return Err(Ending);
+                    return Err(Stopped);
                 }
                 Err(NotTaken::Unready(error, asked)) => {
                     let wait = self.unready(asked);
@@ -146,19 +146,19 @@ impl<D: Destination> Forward<D> {
                     continue;
                 }
             };
-            *self.standing() = Unready::default();
+            *self.readiness() = Unready::default();
             return Ok(verdict);
         }
     }
 
-    fn standing(&self) -> MutexGuard<'_, Unready> {
+    fn readiness(&self) -> MutexGuard<'_, Unready> {
         self.unready.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes that the receiver accepts nothing; returns how long to wait. It may have asked for a
     /// pause.
     fn unready(&self, asked: Option<Duration>) -> Duration {
-        let mut unready = self.standing();
+        let mut unready = self.readiness();
         unready.waits = unready.waits.saturating_add(1);
         let wait = asked.unwrap_or_else(|| BACKOFF.delay(unready.waits));
         unready.not_before = Instant::now().checked_add(wait);
@@ -167,8 +167,8 @@ impl<D: Destination> Forward<D> {
 
     /// Waits until the receiver is to be tried again, or until the batch that begins with this
     /// message must be given back.
-    async fn wait(&self, first: &Context) -> Result<(), Ending> {
-        let Some(ready) = self.standing().not_before else { return Ok(()) };
+    async fn wait(&self, first: &Context) -> Result<(), Stopped> {
+        let Some(ready) = self.readiness().not_before else { return Ok(()) };
         // A run that is cut off by the topic's limit would be charged as a failure.
         let last = first.deadline.map(|end| {
             let left = end.saturating_duration_since(Instant::now());
@@ -177,11 +177,11 @@ impl<D: Destination> Forward<D> {
         let until = last.map_or(ready, |last| last.min(ready));
         tokio::select! {
             biased;
-            () = first.cancelled.cancelled() => return Err(Ending),
-            () = self.shutdown.drain.cancelled() => return Err(Ending),
+            () = first.cancelled.cancelled() => return Err(Stopped),
+            () = self.shutdown.drain.cancelled() => return Err(Stopped),
             () = tokio::time::sleep_until(until.into()) => {}
         }
-        if until < ready { Err(Ending) } else { Ok(()) }
+        if until < ready { Err(Stopped) } else { Ok(()) }
     }
 
     fn end(&self, error: &(dyn std::error::Error + Send + Sync)) {
@@ -201,7 +201,7 @@ impl<D: Destination> RawBatchHandler for Forward<D> {
         parts.reverse();
         while let Some(part) = parts.pop() {
             match self.send(part).await {
-                Err(Ending) => break,
+                Err(Stopped) => break,
                 Ok(Ok(())) => verdicts.extend(part.iter().map(|_| Ok(()))),
                 Ok(Err(_)) if part.len() > 1 => {
                     let (first, second) = part.split_at(part.len() / 2);

@@ -21,12 +21,12 @@ pub(crate) struct Shares(Arc<Table>);
 #[derive(Debug)]
 struct Table {
     slots: usize,
-    standings: Mutex<Vec<Standing>>,
+    shares: Mutex<Vec<TopicShare>>,
 }
 
 /// What one topic wants and has used.
 #[derive(Debug)]
-struct Standing {
+struct TopicShare {
     weight: f64,
     running: usize,
     /// Whether it has work and was refused a slot.
@@ -40,7 +40,7 @@ struct Standing {
     turn: Arc<Notify>,
 }
 
-impl Standing {
+impl TopicShare {
     fn is_active(&self) -> bool {
         self.wants || self.running > 0
     }
@@ -74,14 +74,14 @@ pub(crate) struct Slot {
 
 impl Shares {
     pub(crate) fn new(slots: usize) -> Self {
-        Self(Arc::new(Table { slots, standings: Mutex::default() }))
+        Self(Arc::new(Table { slots, shares: Mutex::default() }))
     }
 
     /// Adds a topic.
     pub(crate) fn join(&self, weight: u32) -> Share {
         let (turn, now) = (Arc::new(Notify::new()), Instant::now());
-        let mut standings = self.0.standings();
-        standings.push(Standing {
+        let mut shares = self.0.shares();
+        shares.push(TopicShare {
             weight: f64::from(weight.max(1)),
             running: 0,
             wants: false,
@@ -90,30 +90,30 @@ impl Shares {
             active: now,
             turn: Arc::clone(&turn),
         });
-        Share { table: Arc::clone(&self.0), topic: standings.len() - 1, turn }
+        Share { table: Arc::clone(&self.0), topic: shares.len() - 1, turn }
     }
 }
 
 impl Table {
-    fn standings(&self) -> MutexGuard<'_, Vec<Standing>> {
-        self.standings.lock().unwrap_or_else(PoisonError::into_inner)
+    fn shares(&self) -> MutexGuard<'_, Vec<TopicShare>> {
+        self.shares.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn has_free(&self, standings: &[Standing]) -> bool {
-        standings.iter().map(|one| one.running).sum::<usize>() < self.slots
+    fn has_free(&self, shares: &[TopicShare]) -> bool {
+        shares.iter().map(|one| one.running).sum::<usize>() < self.slots
     }
 
     /// Wakes the topic whose turn it is.
-    fn pass_on(&self, standings: &[Standing]) {
-        if let (true, Some(next)) = (self.has_free(standings), next(standings)) {
-            standings[next].turn.notify_one();
+    fn pass_on(&self, shares: &[TopicShare]) {
+        if let (true, Some(next)) = (self.has_free(shares), next(shares)) {
+            shares[next].turn.notify_one();
         }
     }
 }
 
 /// Returns the topic that wants a slot and has used least.
-fn next(standings: &[Standing]) -> Option<usize> {
-    let wanting = standings.iter().enumerate().filter(|(_, one)| one.wants);
+fn next(shares: &[TopicShare]) -> Option<usize> {
+    let wanting = shares.iter().enumerate().filter(|(_, one)| one.wants);
     wanting.min_by(|(_, a), (_, b)| a.used.total_cmp(&b.used)).map(|(topic, _)| topic)
 }
 
@@ -126,9 +126,9 @@ impl Share {
     /// Takes a slot if one is free and it is this topic's turn; otherwise the topic waits for one
     /// from now on.
     pub(crate) fn take(&self, now: Instant) -> Option<Slot> {
-        let mut standings = self.table.standings();
-        standings.iter_mut().for_each(|one| one.count(now));
-        let others = standings.iter().enumerate().filter(|(topic, _)| *topic != self.topic);
+        let mut shares = self.table.shares();
+        shares.iter_mut().for_each(|one| one.count(now));
+        let others = shares.iter().enumerate().filter(|(topic, _)| *topic != self.topic);
         let others: Vec<_> = others.map(|(_, one)| (one.is_active(), one.used)).collect();
         let active = others.iter().filter(|(is_active, _)| *is_active).map(|(_, used)| *used);
         // While no other topic has work, the topic starts level with the one that has used most.
@@ -136,28 +136,28 @@ impl Share {
         // it was away.
         let most = others.iter().map(|(_, used)| *used).max_by(f64::total_cmp);
         let floor = active.min_by(f64::total_cmp).or(most);
-        let own = &mut standings[self.topic];
+        let own = &mut shares[self.topic];
         let was_away = now.saturating_duration_since(own.active) > FORGOTTEN;
         if let (true, Some(floor)) = (was_away && !own.is_active(), floor) {
             own.used = own.used.max(floor);
         }
         own.wants = true;
         own.active = own.counted;
-        if !self.table.has_free(&standings) || next(&standings) != Some(self.topic) {
-            self.table.pass_on(&standings);
+        if !self.table.has_free(&shares) || next(&shares) != Some(self.topic) {
+            self.table.pass_on(&shares);
             return None;
         }
-        let own = &mut standings[self.topic];
+        let own = &mut shares[self.topic];
         (own.wants, own.running) = (false, own.running + 1);
-        self.table.pass_on(&standings);
+        self.table.pass_on(&shares);
         Some(Slot { table: Arc::clone(&self.table), topic: self.topic })
     }
 
     /// Declares that the topic wants no slot now.
     pub(crate) fn content(&self) {
-        let mut standings = self.table.standings();
-        if std::mem::take(&mut standings[self.topic].wants) {
-            self.table.pass_on(&standings);
+        let mut shares = self.table.shares();
+        if std::mem::take(&mut shares[self.topic].wants) {
+            self.table.pass_on(&shares);
         }
     }
 
@@ -167,10 +167,10 @@ impl Share {
     }
 
     fn give_back(table: &Table, topic: usize, now: Instant) {
-        let mut standings = table.standings();
-        standings.iter_mut().for_each(|one| one.count(now));
-        standings[topic].running -= 1;
-        table.pass_on(&standings);
+        let mut shares = table.shares();
+        shares.iter_mut().for_each(|one| one.count(now));
+        shares[topic].running -= 1;
+        table.pass_on(&shares);
     }
 }
 

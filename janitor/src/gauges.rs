@@ -7,8 +7,8 @@ use rowmq_core::doctor::ServerState;
 use rowmq_core::model::{Backlog, MemberName};
 use rowmq_core::store::inspect::Depth;
 use rowmq_core::store::server::TableSize;
-use rowmq_core::store::stream::member::MemberStanding;
-use rowmq_core::store::stream::standing::Standing;
+use rowmq_core::store::stream::member::MemberProgress;
+use rowmq_core::store::stream::progress::GroupProgress;
 use rowmq_core::telemetry::{
     self, BACKLOG_BYTES, BACKLOG_DEPTH, BACKLOG_FULL, DEPTH, GROUP_POSITION, LAG, LAG_SECONDS,
     LIST_PROVED, OLDEST_SECONDS, RETENTION_USED, SERVER_CONNECTIONS, SERVER_CONNECTIONS_LIMIT,
@@ -64,10 +64,15 @@ impl Gauges {
 
     /// Sets how far a group is, and how long its stream keeps the messages that the group has not
     /// finished.
-    pub(crate) fn lag(&mut self, group: &str, standings: &[Standing], kept_for: Option<Duration>) {
-        let messages: u64 = standings.iter().map(|standing| standing.lag).sum();
-        let oldest = standings.iter().filter_map(Standing::age).max().unwrap_or_default();
-        let position: u64 = standings.iter().map(|standing| standing.mark.0).sum();
+    pub(crate) fn lag(
+        &mut self,
+        group: &str,
+        progress: &[GroupProgress],
+        kept_for: Option<Duration>,
+    ) {
+        let messages: u64 = progress.iter().map(|one| one.lag).sum();
+        let oldest = progress.iter().filter_map(GroupProgress::age).max().unwrap_or_default();
+        let position: u64 = progress.iter().map(|one| one.mark.0).sum();
         self.set_lag(group, messages, oldest, kept_for);
         self.0.set(GROUP_POSITION, &[("topic", group)], position as f64);
     }
@@ -77,16 +82,16 @@ impl Gauges {
     pub(crate) fn lag_of_members(
         &mut self,
         group: &str,
-        standings: &[MemberStanding],
+        progress: &[MemberProgress],
         kept_for: Option<Duration>,
     ) {
         let mut messages: HashMap<&MemberName, (u64, u64)> = HashMap::new();
-        for standing in standings {
-            let member = messages.entry(&standing.member).or_default();
-            *member = (member.0 + standing.lag, member.1 + standing.next.0);
+        for progress in progress {
+            let member = messages.entry(&progress.member).or_default();
+            *member = (member.0 + progress.lag, member.1 + progress.next.0);
         }
         let most = messages.values().map(|(lag, _)| *lag).max().unwrap_or_default();
-        let oldest = standings.iter().filter_map(MemberStanding::age).max().unwrap_or_default();
+        let oldest = progress.iter().filter_map(MemberProgress::age).max().unwrap_or_default();
         self.set_lag(group, most, oldest, kept_for);
         // The member that is furthest behind.
         if let Some(position) = messages.values().map(|(_, next)| *next).min() {

@@ -48,10 +48,10 @@ async fn each_tick_is_enqueued_once_and_none_is_left_out() {
     let messages = queue.messages("reports").await;
     let ticks: BTreeSet<_> =
         messages.iter().map(|m| m.headers.get("tick").expect("a tick")).collect();
-    let standing = store::schedule::all(&mut conn).await.expect("read").remove(0);
-    let last = standing.last_at.expect("it ticked");
+    let state = store::schedule::all(&mut conn).await.expect("read").remove(0);
+    let last = state.last_at.expect("it ticked");
     let between = (last - (first - chrono::TimeDelta::seconds(30))).num_seconds() + 1;
     assert_eq!(ticks.len(), messages.len(), "each tick once");
     assert_eq!(i64::try_from(ticks.len()), Ok(between), "none is left out");
-    assert_eq!(standing.ticks, ticks.len() as u64);
+    assert_eq!(state.ticks, ticks.len() as u64);
 }

@@ -162,7 +162,7 @@ impl Producer {
     /// How many messages are in the spill journal and not stored yet.
     #[must_use]
     pub fn in_journal(&self) -> u64 {
-        self.outlet.spill().map_or(0, |spill| spill.standing().messages)
+        self.outlet.spill().map_or(0, |spill| spill.state().messages)
     }
 
     /// Waits until the spill journal is empty; what earlier processes left in its directory is sent

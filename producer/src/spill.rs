@@ -24,7 +24,7 @@ use tokio::sync::{oneshot, watch};
 use self::cursor::Intent;
 pub(crate) use self::drain::Drain;
 pub(crate) use self::journal::NotAppended;
-use self::journal::{Group, Standing};
+use self::journal::{Group, JournalState};
 pub(crate) use self::record::Record;
 use self::set_aside::{Interest, SetAside};
 use self::thread::Command;
@@ -35,7 +35,7 @@ use crate::options::SpillOptions;
 #[derive(Debug, Clone)]
 pub(crate) struct Spill {
     commands: mpsc::Sender<Command>,
-    standing: watch::Receiver<Standing>,
+    state: watch::Receiver<JournalState>,
     set_aside: Arc<SetAside>,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Spill {
 #[derive(Debug, Clone)]
 pub struct Spilled {
     number: u64,
-    standing: watch::Receiver<Standing>,
+    state: watch::Receiver<JournalState>,
     set_aside: Arc<SetAside>,
     /// As long as one of these exists, records that were put aside are remembered.
     _interest: Interest,
@@ -57,9 +57,9 @@ impl Spilled {
     /// and are in a file of its directory instead; [`SendError::Closed`] when this producer is
     /// closed: they stay in the journal, and the next producer with its directory sends them.
     pub async fn stored(&self) -> Result<(), SendError> {
-        let mut standing = self.standing.clone();
-        let settled = |standing: &Standing| standing.settled > self.number;
-        standing.wait_for(settled).await.map_err(|_| SendError::Closed)?;
+        let mut state = self.state.clone();
+        let settled = |state: &JournalState| state.settled > self.number;
+        state.wait_for(settled).await.map_err(|_| SendError::Closed)?;
         self.set_aside.why(self.number).map_or(Ok(()), |why| Err(why.of_one()))
     }
 }
@@ -71,17 +71,17 @@ impl Spill {
     /// [`Error::Spill`].
     pub(crate) async fn open(options: &SpillOptions) -> Result<Self> {
         let set_aside = Arc::new(SetAside::default());
-        let (commands, standing) = thread::start(options, Arc::clone(&set_aside)).await?;
-        Ok(Self { commands, standing, set_aside })
+        let (commands, state) = thread::start(options, Arc::clone(&set_aside)).await?;
+        Ok(Self { commands, state, set_aside })
     }
 
     /// Whether new messages have to go behind those in the journal.
     pub(crate) fn is_filled(&self) -> bool {
-        !self.standing().is_empty()
+        !self.state().is_empty()
     }
 
-    pub(crate) fn standing(&self) -> Standing {
-        *self.standing.borrow()
+    pub(crate) fn state(&self) -> JournalState {
+        *self.state.borrow()
     }
 
     /// Waits until something is in it. May be dropped while it waits.
@@ -89,8 +89,8 @@ impl Spill {
     /// # Errors
     /// [`SendError::Closed`].
     pub(crate) async fn filled(&self) -> Result<(), SendError> {
-        let mut standing = self.standing.clone();
-        let filled = standing.wait_for(|standing| !standing.is_empty()).await;
+        let mut state = self.state.clone();
+        let filled = state.wait_for(|state| !state.is_empty()).await;
         filled.map(drop).map_err(|_| SendError::Closed)
     }
 
@@ -99,16 +99,16 @@ impl Spill {
     /// # Errors
     /// [`SendError::Closed`].
     pub(crate) async fn emptied(&self) -> Result<(), SendError> {
-        let mut standing = self.standing.clone();
-        standing.wait_for(Standing::is_empty).await.map(drop).map_err(|_| SendError::Closed)
+        let mut state = self.state.clone();
+        state.wait_for(JournalState::is_empty).await.map(drop).map_err(|_| SendError::Closed)
     }
 
-    /// Waits until the journal's standing changes. May be dropped while it waits.
+    /// Waits until the journal's state changes. May be dropped while it waits.
     pub(crate) async fn changed(&self) {
-        let mut standing = self.standing.clone();
-        standing.mark_unchanged();
+        let mut state = self.state.clone();
+        state.mark_unchanged();
         // Closed: the caller learns that from its next command.
-        drop(standing.changed().await);
+        drop(state.changed().await);
     }
 
     /// Appends records to the journal, all of them or none, and returns the number of the first
@@ -133,8 +133,8 @@ impl Spill {
     }
 
     fn spilled(&self, number: u64, interest: Interest) -> Spilled {
-        let (standing, set_aside) = (self.standing.clone(), Arc::clone(&self.set_aside));
-        Spilled { number, standing, set_aside, _interest: interest }
+        let (state, set_aside) = (self.state.clone(), Arc::clone(&self.set_aside));
+        Spilled { number, state, set_aside, _interest: interest }
     }
 
     /// The next batch to be sent.
@@ -163,8 +163,8 @@ impl Spill {
 
     /// Waits until the thread has ended and the directory is free.
     pub(crate) async fn closed(&self) {
-        let mut standing = self.standing.clone();
-        while standing.changed().await.is_ok() {}
+        let mut state = self.state.clone();
+        while state.changed().await.is_ok() {}
     }
 
     /// Ends the thread and releases the directory; what is in the journal stays.

@@ -12,11 +12,11 @@ mod kept;
 mod link;
 mod pool;
 mod query;
+pub(crate) mod role;
 mod row;
 mod session;
 #[cfg(feature = "simulation")]
 pub mod simulation;
-pub(crate) mod standing;
 mod statement;
 mod transaction;
 mod url;

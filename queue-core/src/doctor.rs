@@ -148,15 +148,15 @@ async fn examine_for_start(url: &ServerUrl, account: Option<Account>) -> Result<
 
 async fn ask_all(url: &ServerUrl, account: Option<Account>) -> Result<Report> {
     let (mut conn, host) = connect_to(url, SessionKind::Plain, Wanted::Any).await?;
-    let (mut other, standing) = connect_host(url, host, SessionKind::Plain).await?;
+    let (mut other, role) = connect_host(url, host, SessionKind::Plain).await?;
     let variables = ask::variables(&mut conn).await?;
-    let mut checks = vec![version(&variables), cluster::writable(&standing), binlog(&variables)];
+    let mut checks = vec![version(&variables), cluster::writable(&role), binlog(&variables)];
     checks.extend([durability::durability(&variables), packet(&variables)]);
     checks.extend(durability::semi_sync(&variables));
-    checks.push(cluster::one_writer(&variables, &standing));
-    checks.push(cluster::replica(&mut conn, &standing).await?);
-    checks.extend(cluster::hosts(url, host, &standing).await);
-    checks.push(proxy::direct(&mut conn, &mut other, &standing).await?);
+    checks.push(cluster::one_writer(&variables, &role));
+    checks.push(cluster::replica(&mut conn, &role).await?);
+    checks.extend(cluster::hosts(url, host, &role).await);
+    checks.push(proxy::direct(&mut conn, &mut other, &role).await?);
     let schema = schema(&mut conn, url, account).await?;
     let has_schema = schema.verdict == Verdict::Ok;
     let may = |privilege, table| account.is_none_or(|account| account.may(privilege, table));

@@ -5,9 +5,9 @@ mod duty;
 mod group;
 mod worker;
 
-pub use self::duty::{DutyStanding, duties};
-pub use self::group::{GroupStanding, groups};
-pub use self::worker::{Sign, WorkerStanding, Workers, workers};
+pub use self::duty::{DutyReport, duties};
+pub use self::group::{GroupStatus, groups};
+pub use self::worker::{Sign, WorkerStatus, Workers, workers};
 
 use std::time::Duration;
 

@@ -5,7 +5,7 @@ use crate::connection::Connection;
 use crate::enqueue::{check_for, enqueue_to};
 use crate::model::{Error, Result, Schedule, ScheduleName};
 use crate::store;
-use crate::store::schedule::{self as stored, Standing};
+use crate::store::schedule::{self as stored, ScheduleState};
 use crate::store::topic::server_time;
 
 /// Creates the schedule, or replaces the one with its name, in the caller's transaction. Returns
@@ -15,7 +15,7 @@ use crate::store::topic::server_time;
 /// # Errors
 /// [`Error::UnknownTopic`]; [`Error::InvalidRecurrence`] if it has no tick any more; a message that
 /// the topic does not take; a database failure.
-pub async fn set(conn: &mut impl Connection, schedule: &Schedule) -> Result<Standing> {
+pub async fn set(conn: &mut impl Connection, schedule: &Schedule) -> Result<ScheduleState> {
     let topic = store::topic::existing(conn, &schedule.topic).await?;
     // Without the lock, this could set the schedule back behind a tick that another session is
     // enqueueing.
@@ -28,8 +28,8 @@ pub async fn set(conn: &mut impl Connection, schedule: &Schedule) -> Result<Stan
     })?;
     check_for(&topic, &schedule.message(next))?;
     stored::put(conn, schedule, topic.id, next).await?;
-    let standing = stored::lock(conn, &schedule.name).await?;
-    standing.ok_or_else(|| Error::UnknownSchedule { schedule: schedule.name.clone() })
+    let state = stored::lock(conn, &schedule.name).await?;
+    state.ok_or_else(|| Error::UnknownSchedule { schedule: schedule.name.clone() })
 }
 
 /// Resumes a paused schedule from now on; ticks during the pause do not count as missed. In the
@@ -38,13 +38,13 @@ pub async fn set(conn: &mut impl Connection, schedule: &Schedule) -> Result<Stan
 /// # Errors
 /// [`Error::UnknownSchedule`]; a database failure.
 pub async fn resume(conn: &mut impl Connection, name: &ScheduleName) -> Result<()> {
-    let standing = stored::lock(conn, name).await?;
-    let standing = standing.ok_or_else(|| Error::UnknownSchedule { schedule: name.clone() })?;
-    if !standing.paused {
+    let state = stored::lock(conn, name).await?;
+    let state = state.ok_or_else(|| Error::UnknownSchedule { schedule: name.clone() })?;
+    if !state.paused {
         return Ok(());
     }
     let now = server_time(conn).await?.and_utc();
-    stored::resume(conn, name, standing.schedule.recurrence.next_after(now)).await
+    stored::resume(conn, name, state.schedule.recurrence.next_after(now)).await
 }
 
 /// Enqueues the due messages of a schedule, in the caller's transaction. Returns how many. 0 if

@@ -178,7 +178,7 @@ fn sql_is_only_in_the_store() {
         // own tables, and the references of the benchmark are bare statements.
         let may = [
             "queue-core/src/store",
-            "queue-core/src/connection/standing.rs",
+            "queue-core/src/connection/role.rs",
             "chaos/",
             "bench/src/",
             PEERS,

@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::{BASE, BODY};
 use crate::case::{Extent, Member, Scale};
 use crate::load::{
-    Appending, Claimer, Commit, Drain, Insert, Load, Readers, Reading, Sequencing, Standing,
-    StandingAsked, Table,
+    Appending, Claimer, Commit, Drain, Insert, Load, LongLog, LongLogAsked, Readers, Reading,
+    Sequencing, Table,
 };
 
 const RAW: &str = "raw INSERT of 1000, bare table";
@@ -80,19 +80,19 @@ pub(super) fn groups(scale: &Scale) -> Vec<Member> {
 }
 
 /// Neither a reset nor a lag may depend on the length of the log.
-pub(super) fn standing(scale: &Scale) -> Vec<Member> {
+pub(super) fn long_log(scale: &Scale) -> Vec<Member> {
     let log = match scale.extent {
         Extent::Quick => 50_000,
         Extent::Full => 1_000_000,
         Extent::Long => 10_000_000,
     };
     let load = |partitions, asked| {
-        Load::Standing(Standing { log, partitions, asked, asks: 300, body: BODY })
+        Load::LongLog(LongLog { log, partitions, asked, asks: 300, body: BODY })
     };
     vec![
-        Member::new("reset, 1 partition", load(1, StandingAsked::Reset)),
-        Member::new("reset, 16 partitions", load(16, StandingAsked::Reset)),
-        Member::new("lag, 1 partition", load(1, StandingAsked::Lag)),
-        Member::new("lag, 16 partitions", load(16, StandingAsked::Lag)),
+        Member::new("reset, 1 partition", load(1, LongLogAsked::Reset)),
+        Member::new("reset, 16 partitions", load(16, LongLogAsked::Reset)),
+        Member::new("lag, 1 partition", load(1, LongLogAsked::Lag)),
+        Member::new("lag, 16 partitions", load(16, LongLogAsked::Lag)),
     ]
 }

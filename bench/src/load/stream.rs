@@ -1,6 +1,6 @@
 //! Streams: the sequencer alone, producers, and groups that read a log.
 
-mod standing;
+mod long_log;
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -19,8 +19,8 @@ use rowmq_producer::{Producer, ProducerOptions};
 use serde::Serialize;
 use tokio::time::Instant;
 
-pub(super) use self::standing::run as standing;
-pub(crate) use self::standing::{Standing, StandingAsked};
+pub(super) use self::long_log::run as long_log;
+pub(crate) use self::long_log::{LongLog, LongLogAsked};
 use super::Drain;
 use crate::actor::{Company, DrainTask, Task};
 use crate::arena::{Arena, bytes};

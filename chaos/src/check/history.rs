@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 
 use super::message::{End, Message, Settled, Start};
-use crate::record::{self, Enqueued, Event, Hit, LogPosition, Moment, Stretch};
+use crate::record::{self, Enqueued, Event, Hit, LogPosition, Moment, Replayed};
 use crate::stream::{Group, Share};
 use crate::tag::{Actor, Tag};
 
@@ -30,14 +30,14 @@ pub(super) struct Deletion {
     pub(super) deleted: bool,
 }
 
-/// A group handles a stretch again.
+/// A group handles a range of offsets again.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Turn {
     /// When it was requested.
     pub(super) since: Moment,
     /// When it was certainly committed.
     pub(super) until: Moment,
-    pub(super) stretch: Stretch,
+    pub(super) replayed: Replayed,
 }
 
 /// The combined records; see the module.
@@ -46,9 +46,9 @@ pub(super) struct History {
     pub(super) messages: HashMap<Share, Message>,
     pub(super) strikes: Vec<Strike>,
     pub(super) hits: Vec<(Moment, Actor, Hit)>,
-    /// The stretches that groups were to handle again, and when that was requested.
-    rewinds: Vec<(Moment, Stretch)>,
-    /// The parts of these stretches that the groups certainly had to handle again.
+    /// The ranges that groups were to handle again, and when that was requested.
+    rewinds: Vec<(Moment, Replayed)>,
+    /// The parts of these ranges that the groups certainly had to handle again.
     pub(super) turns: Vec<Turn>,
     pub(super) deletions: Vec<Deletion>,
     /// The members of the broadcast group.
@@ -163,13 +163,13 @@ impl History {
             Event::Caller => {
                 self.callers.insert(actor);
             }
-            Event::Rewind(stretch) => self.rewinds.push((at, stretch)),
-            Event::Rewound(stretch) => {
-                let place = (stretch.group, stretch.partition);
+            Event::Rewind(replayed) => self.rewinds.push((at, replayed)),
+            Event::Rewound(replayed) => {
+                let place = (replayed.group, replayed.partition);
                 let asked =
-                    |(_, other): &&(Moment, Stretch)| (other.group, other.partition) == place;
+                    |(_, other): &&(Moment, Replayed)| (other.group, other.partition) == place;
                 let since = self.rewinds.iter().rfind(asked).map_or(at, |(since, _)| *since);
-                self.turns.push(Turn { since, until: at, stretch });
+                self.turns.push(Turn { since, until: at, replayed });
             }
             Event::Start { share, delivery_no, place } => {
                 self.message(share).starts.push(Start { at, actor, delivery_no, place });
@@ -217,21 +217,21 @@ impl History {
         let Some(message) = self.messages.get(&share).filter(|_| !self.rewinds.is_empty()) else {
             return false;
         };
-        let covers = |stretch: &Stretch| {
-            let is_of = |place: LogPosition| stretch.covers(place.partition, place.offset);
-            Some(stretch.group) == share.group && message.places().any(is_of)
+        let covers = |replayed: &Replayed| {
+            let is_of = |place: LogPosition| replayed.covers(place.partition, place.offset);
+            Some(replayed.group) == share.group && message.places().any(is_of)
         };
-        self.rewinds.iter().any(|(asked, stretch)| {
-            *asked <= to && self.is_rewound_by(*asked, stretch) >= from && covers(stretch)
+        self.rewinds.iter().any(|(asked, replayed)| {
+            *asked <= to && self.is_rewound_by(*asked, replayed) >= from && covers(replayed)
         })
     }
 
     /// Returns when it was certain that the request was done or would never be done: the commands
     /// on a group run one after the other.
-    fn is_rewound_by(&self, asked: Moment, stretch: &Stretch) -> Moment {
-        let place = (stretch.group, stretch.partition);
+    fn is_rewound_by(&self, asked: Moment, replayed: &Replayed) -> Moment {
+        let place = (replayed.group, replayed.partition);
         let done = self.turns.iter().filter(|turn| {
-            (turn.stretch.group, turn.stretch.partition) == place && turn.until >= asked
+            (turn.replayed.group, turn.replayed.partition) == place && turn.until >= asked
         });
         done.map(|turn| turn.until).min().unwrap_or(Moment::LATEST)
     }
@@ -329,7 +329,7 @@ fn is_about(event: &Event, wanted: Share) -> bool {
         | Event::Effect { share, .. }
         | Event::Settled { share, .. } => *share == wanted,
         Event::Cancelled { tag } => *tag == wanted.tag,
-        Event::Rewind(stretch) | Event::Rewound(stretch) => Some(stretch.group) == wanted.group,
+        Event::Rewind(replayed) | Event::Rewound(replayed) => Some(replayed.group) == wanted.group,
         Event::Stream { .. }
         | Event::Member { .. }
         | Event::Caller

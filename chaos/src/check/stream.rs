@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::history::{History, Turn};
 use super::message::{Message, Start};
 use super::{Breach, Leftovers};
-use crate::record::{Answer, Enqueued, LogPosition, Moment, Stretch};
+use crate::record::{Answer, Enqueued, LogPosition, Moment, Replayed};
 use crate::stream::{Group, Share, key_of};
 use crate::tag::{Actor, Tag};
 
@@ -60,7 +60,7 @@ impl Log {
         log
     }
 
-    /// Checks that, since the request, the group has successfully handled the stretch again.
+    /// Checks that, since the request, the group has successfully handled the range again.
     fn check_turn(
         &self,
         history: &History,
@@ -68,7 +68,7 @@ impl Log {
         leftovers: &Leftovers,
         broken: &mut Vec<(Breach, Share)>,
     ) {
-        let Stretch { group, partition, lo, hi } = turn.stretch;
+        let Replayed { group, partition, lo, hi } = turn.replayed;
         let offsets = self.partitions.get(&partition);
         for (_, &tag) in offsets.into_iter().flat_map(|all| all.range(lo..hi.max(lo))) {
             let share = Share { tag, group: Some(group) };
@@ -195,11 +195,12 @@ fn check_order(
         free
     };
     let free = free_since(Moment::default(), 0);
-    let is_here =
-        |turn: &&Turn| (turn.stretch.group, turn.stretch.partition) == (Group::Ordered, partition);
+    let is_here = |turn: &&Turn| {
+        (turn.replayed.group, turn.replayed.partition) == (Group::Ordered, partition)
+    };
     let turns: Vec<_> = history.turns.iter().filter(is_here).collect();
     let claims = claims(history, partition);
-    let again: Vec<_> = turns.iter().map(|turn| free_since(turn.since, turn.stretch.lo)).collect();
+    let again: Vec<_> = turns.iter().map(|turn| free_since(turn.since, turn.replayed.lo)).collect();
     for (offset, &tag) in offsets {
         let Some(message) = history.messages.get(&ordered(tag)) else { continue };
         for start in &message.starts {
@@ -208,7 +209,7 @@ fn check_order(
             // The last turn that was committed before its claim began.
             let claim = &claims[&(start.actor, place.claim_no)];
             let turn = turns.iter().rposition(|turn| {
-                turn.stretch.covers(partition, *offset) && turn.until < claim.from
+                turn.replayed.covers(partition, *offset) && turn.until < claim.from
             });
             if let Some(turn) = turn.filter(|_| claim.is_sound) {
                 overtakes |= again[turn].get(offset).is_some_and(|free| start.at < *free);

@@ -6,20 +6,20 @@ use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 
 use crate::arena::Arena;
-use crate::record::{Event, Stretch};
+use crate::record::{Event, Replayed};
 use crate::stream::{Group, PARTITIONS};
 
 /// The groups that may be reset. With transactional handlers, a reset would repeat effects.
 const MOVABLE: [Group; 3] = [Group::Plain, Group::Ordered, Group::Filtered];
 
 /// The position of a group in a partition: it has finished everything before `mark`.
-struct Standing {
+struct GroupPosition {
     first: u64,
     mark: u64,
 }
 
 impl Arena {
-    async fn standing(&self, group: Group, partition: u32) -> anyhow::Result<Standing> {
+    async fn position(&self, group: Group, partition: u32) -> anyhow::Result<GroupPosition> {
         let topic = group.topic();
         let first = format!(
             "SELECT p.first_offset FROM queue_partition p JOIN queue_topic t ON \
@@ -31,19 +31,19 @@ impl Arena {
              FROM queue_cursor c JOIN queue_topic t ON t.id = c.group_id \
              WHERE t.name = '{topic}' AND c.partition_no = {partition}"
         );
-        Ok(Standing { first: self.number(&first).await?, mark: self.number(&mark).await? })
+        Ok(GroupPosition { first: self.number(&first).await?, mark: self.number(&mark).await? })
     }
 
     /// Returns the lowest mark of the group: a reset to it skips nothing in any partition.
     async fn lowest_mark(&self, group: Group) -> anyhow::Result<u64> {
         let mut marks = Vec::new();
         for partition in 0..PARTITIONS {
-            marks.push(self.standing(group, partition).await?.mark);
+            marks.push(self.position(group, partition).await?.mark);
         }
         marks.into_iter().min().context("a stream has a partition")
     }
 
-    /// Has the group handle a stretch of each partition again, and then records which part of it
+    /// Has the group handle a range of each partition again, and then records which part of it
     /// was still kept.
     async fn rewind(
         &self,
@@ -52,15 +52,15 @@ impl Arena {
         command: &[&str],
     ) -> anyhow::Result<()> {
         for partition in 0..PARTITIONS {
-            self.record.note(&Event::Rewind(Stretch { group, partition, lo, hi }))?;
+            self.record.note(&Event::Rewind(Replayed { group, partition, lo, hi }))?;
         }
         if !self.rowmq(command).await? {
             return Ok(());
         }
         for partition in 0..PARTITIONS {
             // What retention has removed by now may already have been gone when the command ran.
-            let lo = lo.max(self.standing(group, partition).await?.first);
-            self.record.note(&Event::Rewound(Stretch { group, partition, lo, hi }))?;
+            let lo = lo.max(self.position(group, partition).await?.first);
+            self.record.note(&Event::Rewound(Replayed { group, partition, lo, hi }))?;
         }
         Ok(())
     }
@@ -78,7 +78,7 @@ pub(super) async fn reset_group(arena: &Arena, rng: &mut SmallRng) -> anyhow::Re
     arena.rewind(group, (to, u64::MAX), &command).await
 }
 
-/// Replays a stretch that the group has finished in every partition.
+/// Replays a range that the group has finished in every partition.
 pub(super) async fn replay_group(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
     // No other fault may move the group until this one is over.
     let _one = arena.rewinding.lock().await;

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use rowmq_core::inspect::{DutyStanding, duties};
+use rowmq_core::inspect::{DutyReport, duties};
 
 use crate::invocation::Invocation;
 use crate::output::Row;
@@ -12,7 +12,7 @@ pub(crate) struct Janitor {}
 
 const HEADER: [&str; 6] = ["duty", "ran", "runs", "performed by", "connection", "report"];
 
-impl Row for DutyStanding {
+impl Row for DutyReport {
     fn cells(&self) -> Vec<String> {
         vec![
             self.status.name.clone(),

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use rowmq_core::TopicName;
 use rowmq_core::connection::Session;
-use rowmq_core::inspect::{self, GroupStanding, WorkerStanding, Workers};
+use rowmq_core::inspect::{self, GroupStatus, WorkerStatus, Workers};
 use rowmq_core::store::inspect::DEPTH_CAP;
 use serde::Serialize;
 
@@ -34,8 +34,8 @@ pub(crate) struct Top {
 #[derive(Debug, Serialize)]
 struct Look {
     topics: Vec<Rated<Stat>>,
-    groups: Vec<Rated<GroupStanding>>,
-    workers: Vec<WorkerStanding>,
+    groups: Vec<Rated<GroupStatus>>,
+    workers: Vec<WorkerStatus>,
     #[serde(skip)]
     seen_at: Option<Instant>,
 }
@@ -77,7 +77,7 @@ impl Counted for Stat {
     }
 }
 
-impl Counted for GroupStanding {
+impl Counted for GroupStatus {
     fn name(&self) -> &TopicName {
         &self.topic.name
     }

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use rowmq_core::inspect::{self, Sign, WorkerStanding};
+use rowmq_core::inspect::{self, Sign, WorkerStatus};
 use rowmq_core::store::stream::holding::NameHeld;
 
 use crate::invocation::Invocation;
@@ -30,7 +30,7 @@ pub(super) const HEADER: [&str; 12] = [
     "end reason",
 ];
 
-impl Row for WorkerStanding {
+impl Row for WorkerStatus {
     fn cells(&self) -> Vec<String> {
         let signs: Vec<_> = self.alive_by.iter().copied().map(Sign::word).collect();
         let name = |held: &NameHeld| format!("{} as {}", held.group, held.member);

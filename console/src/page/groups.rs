@@ -4,8 +4,8 @@ use maud::{Markup, html};
 use rowmq_core::connection::{Link, Session};
 use rowmq_core::model::{Action, Change, OffsetSpec};
 use rowmq_core::store::stream::holding::{self, GroupClaim, Held};
-use rowmq_core::store::stream::member::{self, MemberStanding};
-use rowmq_core::store::stream::standing::{self, Standing};
+use rowmq_core::store::stream::member::{self, MemberProgress};
+use rowmq_core::store::stream::progress::{self, GroupProgress};
 use rowmq_core::stream::broadcast::reset_members;
 use rowmq_core::stream::group::{replay as handle_again, reset_group};
 use rowmq_core::{Error, TopicName};
@@ -46,14 +46,14 @@ pub(super) fn table(groups: &[&GroupNow]) -> Markup {
                 thead { tr { th { "Group" } th { "Kind" } th { "Access" } th class="n" { "Lag" } th class="n" { "Oldest" } th class="n" { "Claimed" } th class="n" { "Handled" } th class="n" { "Lost" } th { "Lag of late" } } }
                 tbody {
                     @for group in groups {
-                        @let standing = &group.standing;
+                        @let status = &group.status;
                         tr {
-                            td { (show::topic(&standing.topic.name)) }
-                            td { (show::kind(&standing.topic)) }
-                            td { (show::access(&standing.topic)) }
-                            td class="n" { (show::number(standing.lag)) } td class="n" { (show::maybe_age(standing.lag_ms)) }
-                            td class="n" { (show::number(standing.claimed)) } td class="n" { (show::rate(group.handled_per_second)) }
-                            td class="n" { (show::number(standing.lost)) } td { (spark("Lag of late", &lags(group))) }
+                            td { (show::topic(&status.topic.name)) }
+                            td { (show::kind(&status.topic)) }
+                            td { (show::access(&status.topic)) }
+                            td class="n" { (show::number(status.lag)) } td class="n" { (show::maybe_age(status.lag_ms)) }
+                            td class="n" { (show::number(status.claimed)) } td class="n" { (show::rate(group.handled_per_second)) }
+                            td class="n" { (show::number(status.lost)) } td { (spark("Lag of late", &lags(group))) }
                         }
                     }
                 }
@@ -67,7 +67,7 @@ async fn parts(session: &mut Session, name: TopicName) -> rowmq_core::Result<Par
     match (topic.group(), topic.broadcast()) {
         (Some(group), _) => {
             let read = async |conn: &mut Link| {
-                let partitions = standing::of_group(conn, group).await?;
+                let partitions = progress::of_group(conn, group).await?;
                 Ok(Parts::Claiming {
                     partitions,
                     claims: holding::claims_of_group(conn, group).await?,
@@ -76,7 +76,7 @@ async fn parts(session: &mut Session, name: TopicName) -> rowmq_core::Result<Par
             session.call("read how far the group has come", read).await
         }
         (None, Some(group)) => {
-            let read = async |conn: &mut Link| member::standings(conn, group).await;
+            let read = async |conn: &mut Link| member::progress(conn, group).await;
             let members = session.call("read how far the members have come", read).await?;
             Ok(Parts::Broadcast { members })
         }
@@ -106,7 +106,7 @@ pub(crate) async fn show(State(console): At, by: SignedIn, Path(name): Path<Stri
     Ok(layout(&console, &by, "/groups", &format!("Group {name}"), &content))
 }
 
-fn partition_table(partitions: &[Standing]) -> Markup {
+fn partition_table(partitions: &[GroupProgress]) -> Markup {
     html! {
         h2 { "Partitions" }
         (show::wide("Partitions", &html! {
@@ -151,7 +151,7 @@ fn claim_table(claims: &[GroupClaim]) -> Markup {
     }
 }
 
-fn member_table(members: &[MemberStanding]) -> Markup {
+fn member_table(members: &[MemberProgress]) -> Markup {
     html! {
         h2 { "Members with a name" }
         @if members.is_empty() {

@@ -136,9 +136,9 @@ fn failing(live: &Snapshot) -> Markup {
             troubles.push((&topic.name, "full".to_owned(), format!("/topics/{}", topic.name)));
         }
     }
-    for group in live.groups.iter().filter(|group| group.standing.lost > 0) {
-        let name = &group.standing.topic.name;
-        let text = format!("{} messages lost to retention", show::number(group.standing.lost));
+    for group in live.groups.iter().filter(|group| group.status.lost > 0) {
+        let name = &group.status.topic.name;
+        let text = format!("{} messages lost to retention", show::number(group.status.lost));
         troubles.push((name, text, format!("/groups/{name}")));
     }
     html! {

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 use rowmq_core::connection::Link;
 use rowmq_core::model::{Action, Change, ScheduleName};
 use rowmq_core::schedule::resume as start_again;
-use rowmq_core::store::schedule::{self, Standing};
+use rowmq_core::store::schedule::{self, ScheduleState};
 use serde::Deserialize;
 
 use super::{At, Page, layout};
@@ -30,7 +30,7 @@ pub(crate) async fn list(State(console): At, by: SignedIn) -> Page {
             (show::wide("Schedules", &html! {
                 table {
                     thead { tr { th { "Schedule" } th { "Topic" } th { "Cron" } th { "Time zone" } th { "Missed" } th { "Next" } th { "Last" } th class="n" { "Messages" } th { "Change" } } }
-                    tbody { @for standing in &schedules { (row(&by, standing)) } }
+                    tbody { @for state in &schedules { (row(&by, state)) } }
                 }
             }))
         }
@@ -38,18 +38,18 @@ pub(crate) async fn list(State(console): At, by: SignedIn) -> Page {
     Ok(layout(&console, &by, "/recurring", "Recurring", &content))
 }
 
-fn row(by: &SignedIn, standing: &Standing) -> Markup {
-    let one = &standing.schedule;
-    let (verb, label) = if standing.paused { ("resume", "Resume") } else { ("pause", "Pause") };
+fn row(by: &SignedIn, state: &ScheduleState) -> Markup {
+    let one = &state.schedule;
+    let (verb, label) = if state.paused { ("resume", "Resume") } else { ("pause", "Pause") };
     html! {
         tr {
             td { (one.name) } td { (show::topic(&one.topic)) }
             td { code { (one.recurrence.cron()) } }
             td { (one.recurrence.time_zone()) }
             td { (one.missed) }
-            td { @if standing.paused { (show::badge("warn", "paused")) } @else { (show::maybe_time(standing.next_at)) } }
-            td { (show::maybe_time(standing.last_at)) }
-            td class="n" { (show::number(standing.ticks)) }
+            td { @if state.paused { (show::badge("warn", "paused")) } @else { (show::maybe_time(state.next_at)) } }
+            td { (show::maybe_time(state.last_at)) }
+            td class="n" { (show::number(state.ticks)) }
             td { @if by.may(Switch::NEEDS) { (show::button(&by.login, &format!("/recurring/{}/{verb}", one.name), label, "", &[])) } }
         }
     }

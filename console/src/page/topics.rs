@@ -128,7 +128,7 @@ fn depths(one: &TopicNow) -> Markup {
 fn groups(live: &Snapshot, one: &TopicNow) -> Markup {
     let stream = one.topic.id;
     let of_it = |topic: &rowmq_core::Topic| topic.of_stream() == Some(stream);
-    let groups: Vec<_> = live.groups.iter().filter(|it| of_it(&it.standing.topic)).collect();
+    let groups: Vec<_> = live.groups.iter().filter(|it| of_it(&it.status.topic)).collect();
     html! {
         @if one.topic.is_stream() {
             h2 { "Groups" }

@@ -1,6 +1,6 @@
 use axum::extract::State;
 use maud::{Markup, html};
-use rowmq_core::inspect::{Sign, WorkerStanding};
+use rowmq_core::inspect::{Sign, WorkerStatus};
 
 use super::{At, Page, layout};
 use crate::show;
@@ -35,7 +35,7 @@ pub(crate) async fn list(State(console): At, by: SignedIn) -> Page {
     Ok(layout(&console, &by, "/workers", "Workers", &content))
 }
 
-fn row(worker: &WorkerStanding) -> Markup {
+fn row(worker: &WorkerStatus) -> Markup {
     let sign = |sign: Sign| {
         let kind = if worker.alive_by.contains(&sign) { "good" } else { "plain off" };
         show::badge(kind, sign.word())

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rowmq_core::connection::ServerUrl;
 use rowmq_core::model::{OffsetSpec, TopicSettings};
 use rowmq_core::store;
-use rowmq_core::store::stream::standing;
+use rowmq_core::store::stream::progress;
 use rowmq_core::stream::broadcast::create_broadcast;
 use rowmq_core::stream::group::{create_group, create_stream};
 use rowmq_core::{AsyncMysqlConnection, MsgId, NewMessage, Topic, TopicName, enqueue_to};
@@ -127,8 +127,8 @@ impl Fleet {
             left += depth.unsettled + depth.claimed + depth.scheduled;
         }
         if let Some(group) = self.consumed.group() {
-            let standings = standing::of_group(conn, group).await.expect("its standing");
-            left += standings.iter().map(|standing| standing.lag).sum::<u64>();
+            let progress = progress::of_group(conn, group).await.expect("its progress");
+            left += progress.iter().map(|one| one.lag).sum::<u64>();
         }
         left
     }

@@ -105,9 +105,9 @@ async fn each_of_five_members_handles_every_message_once_and_tries_its_own_failu
         assert!(!seen.contains_key(&77) && seen.values().all(|times| *times == 1));
     }
     let group = group.broadcast().expect("a broadcast group");
-    let standings = member::standings(&mut conn, group).await.expect("their standings");
-    assert_eq!(standings.len(), 6, "of two names, in three partitions");
-    assert!(standings.iter().all(|one| one.lag == 0 && one.worker.is_none()));
+    let progress = member::progress(&mut conn, group).await.expect("their progress");
+    assert_eq!(progress.len(), 6, "of two names, in three partitions");
+    assert!(progress.iter().all(|one| one.lag == 0 && one.worker.is_none()));
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use rowmq_consumer::SettledListener;
 use rowmq_core::connection::transaction;
 use rowmq_core::handler::{BatchHandler, Context, HandlerError};
 use rowmq_core::model::{HeaderCondition, OffsetSpec, RetryPolicy, TopicSettings};
-use rowmq_core::store::stream::standing;
+use rowmq_core::store::stream::progress;
 use rowmq_core::stream::group::{create_group, create_stream, reset_group};
 use rowmq_core::stream::{Contention, sequence};
 use rowmq_core::worker::SettleOutcome;
@@ -220,9 +220,9 @@ async fn a_group_with_a_filter_handles_what_it_wants_and_goes_on_past_the_rest()
     });
     let group = groups[0].group().expect("a group");
     until("the group is through with the stream", async || {
-        let standings = standing::of_group(&mut conn, group).await.expect("read");
-        let sequenced: u64 = standings.iter().map(|one| one.end.0).sum();
-        sequenced == 3000 && standings.iter().all(|one| one.lag == 0)
+        let progress = progress::of_group(&mut conn, group).await.expect("read");
+        let sequenced: u64 = progress.iter().map(|one| one.end.0).sum();
+        sequenced == 3000 && progress.iter().all(|one| one.lag == 0)
     })
     .await;
     running.stop().await;

@@ -2,7 +2,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use rowmq_core::model::TopicId;
-use rowmq_core::store::stream::{member, standing};
+use rowmq_core::store::stream::{member, progress};
 use rowmq_core::{Result, store};
 use serde::Serialize;
 
@@ -53,13 +53,13 @@ impl Duty for Depths {
                 .await?;
             self.gauges.depth(topic.name.as_str(), &depth);
             if let Some(group) = topic.group() {
-                let read = async |conn: &mut _| standing::of_group(conn, group).await;
-                let standings = sweep.session.call("read how far a group has come", read).await?;
+                let read = async |conn: &mut _| progress::of_group(conn, group).await;
+                let progress = sweep.session.call("read how far a group has come", read).await?;
                 let kept_for = kept_for.get(&group.stream).copied();
-                self.gauges.lag(topic.name.as_str(), &standings, kept_for);
+                self.gauges.lag(topic.name.as_str(), &progress, kept_for);
             }
             if let Some(group) = topic.broadcast() {
-                let read = async |conn: &mut _| member::standings(conn, group).await;
+                let read = async |conn: &mut _| member::progress(conn, group).await;
                 let members = sweep.session.call("read how far the members have come", read);
                 let kept_for = kept_for.get(&group.stream).copied();
                 self.gauges.lag_of_members(topic.name.as_str(), &members.await?, kept_for);

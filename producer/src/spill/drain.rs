@@ -59,7 +59,7 @@ impl Drain {
     pub(crate) async fn run(mut self) {
         let end = self.end.clone();
         loop {
-            if self.spill.standing().is_empty() {
+            if self.spill.state().is_empty() {
                 // Nothing is in doubt, and the cursor says so.
                 self.lane.close().await;
             }
@@ -250,7 +250,7 @@ impl Drain {
         let wait = self.options.resend.backoff.delay(self.waits);
         if self.waits % WAITS_A_LINE == 1 {
             tracing::warn!(
-                spill.messages = self.spill.standing().messages, %error,
+                spill.messages = self.spill.state().messages, %error,
                 "The spill journal cannot be sent yet and will be tried again."
             );
         }

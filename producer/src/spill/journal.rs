@@ -92,7 +92,7 @@ impl Group {
 
 /// What is in the journal.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub(crate) struct JournalState {
     /// The number of the first record that is still to be sent.
     pub(crate) settled: u64,
     /// The number of the next record to come.
@@ -103,7 +103,7 @@ pub(crate) struct Standing {
     pub(crate) bytes: u64,
 }
 
-impl Standing {
+impl JournalState {
     pub(crate) fn is_empty(&self) -> bool {
         self.settled == self.next
     }
@@ -128,8 +128,8 @@ pub(super) struct Pending {
 
 impl Journal {
     /// What the journal holds.
-    pub(super) fn standing(&self) -> Standing {
-        Standing {
+    pub(super) fn state(&self) -> JournalState {
+        JournalState {
             settled: self.place.number,
             next: self.next,
             messages: self.messages,

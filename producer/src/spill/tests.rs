@@ -42,7 +42,7 @@ fn append(journal: &mut Journal, bodies: &[&str]) -> Result<u64, NotAppended> {
 /// The bodies of everything that is still to be sent, settled batch by batch.
 fn drain(journal: &mut Journal) -> Vec<String> {
     let mut bodies = Vec::new();
-    while !journal.standing().is_empty() {
+    while !journal.state().is_empty() {
         let group = journal.peek().expect("it can be read");
         let messages = group.records.iter().flat_map(|record| &record.messages);
         bodies.extend(messages.map(|m| String::from_utf8_lossy(&m.body).into_owned()));
@@ -70,13 +70,13 @@ fn what_was_appended_is_there_after_any_end_of_the_process() {
     let dir = folder.path().join("a/b");
     for (nth, body) in ["1", "2", "3"].into_iter().enumerate() {
         let mut journal = open(&dir);
-        assert_eq!(journal.standing().messages, nth as u64);
+        assert_eq!(journal.state().messages, nth as u64);
         append(&mut journal, &[body]).expect("room");
     }
     let mut journal = open(&dir);
     assert_eq!(drain(&mut journal), ["1", "2", "3"]);
     drop(journal);
-    assert!(open(&dir).standing().is_empty());
+    assert!(open(&dir).state().is_empty());
     let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
     assert_eq!((mode(&dir), mode(&dir.join("cursor"))), (0o700, 0o600));
 }
@@ -114,7 +114,7 @@ fn an_intent_does_not_reach_beyond_the_records_that_a_crash_has_left() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut journal = open(folder.path());
     append(&mut journal, &["1"]).expect("room");
-    let kept = journal.standing().bytes;
+    let kept = journal.state().bytes;
     append(&mut journal, &["2", "3"]).expect("room");
     journal.intend(Some(intent(3))).expect("written");
     drop(journal);
@@ -140,10 +140,10 @@ fn what_is_put_aside_is_settled_only_when_that_is_written_down() {
     let mut group = journal.peek().expect("read");
     group.truncate(1);
     assert_eq!((group.first, group.end()), (0, 1));
-    let before = journal.standing();
+    let before = journal.state();
     let cursor = journal.cursors.replaced(read_only(folder.path()));
     journal.settle_aside(&group).expect_err("it cannot be written");
-    assert_eq!(journal.standing(), before);
+    assert_eq!(journal.state(), before);
     journal.cursors.replaced(cursor);
     journal.settle_aside(&group).expect("written");
     drop(journal);
@@ -191,7 +191,7 @@ fn a_batch_has_one_topic_and_one_in_doubt_is_alone() {
     journal.add(&mut pending, &records).expect("room");
     journal.append(pending).expect("written");
     let mut sizes = Vec::new();
-    while !journal.standing().is_empty() {
+    while !journal.state().is_empty() {
         let group = journal.peek().expect("read");
         sizes.push(group.records.len());
         journal.settle(&group).expect("settled");
@@ -297,7 +297,7 @@ fn segments_follow_one_another_and_go_when_they_are_sent() {
     drop(journal);
     let mut journal = open(dir);
     let mut left = Vec::new();
-    while !journal.standing().is_empty() {
+    while !journal.state().is_empty() {
         let group = journal.peek().expect("read");
         journal.intend(Some(intent(group.records.len() as u64))).expect("written");
         journal.settle(&group).expect("settled");
@@ -332,7 +332,7 @@ fn a_journal_without_room_takes_nothing_and_says_so() {
         }
     };
     assert!(matches!(full, NotAppended::Full), "{full:?}");
-    assert!(journal.standing().bytes <= 2000 && taken > 3, "{taken}");
+    assert!(journal.state().bytes <= 2000 && taken > 3, "{taken}");
     assert_eq!(drain(&mut journal).len(), taken);
     append(&mut journal, &["x"]).expect("room again");
 }

@@ -10,7 +10,7 @@ use tokio::sync::{oneshot, watch};
 use super::SetAside;
 use super::aside;
 use super::cursor::Intent;
-use super::journal::{Group, Journal, NotAppended, Pending, Standing};
+use super::journal::{Group, Journal, JournalState, NotAppended, Pending};
 use super::record::Record;
 use crate::error::SendError;
 use crate::options::SpillOptions;
@@ -57,10 +57,10 @@ impl Command {
 pub(super) async fn start(
     options: &SpillOptions,
     set_aside: Arc<SetAside>,
-) -> Result<(mpsc::Sender<Command>, watch::Receiver<Standing>)> {
+) -> Result<(mpsc::Sender<Command>, watch::Receiver<JournalState>)> {
     let (dir, limit) = (options.dir.clone(), options.limit_bytes.get());
     let (commands, incoming) = mpsc::channel();
-    let (standing, stands) = watch::channel(Standing::default());
+    let (state, stands) = watch::channel(JournalState::default());
     let (ready, opened) = oneshot::channel();
     let name = options.dir.clone();
     let work = move || {
@@ -68,7 +68,7 @@ pub(super) async fn start(
             Ok(journal) => journal,
             Err(reason) => return drop(ready.send(Err(unusable(&dir, reason)))),
         };
-        let mut keeper = Keeper { journal, standing, set_aside, may_repeat: true };
+        let mut keeper = Keeper { journal, state, set_aside, may_repeat: true };
         keeper.tell();
         if ready.send(Ok(())).is_ok() {
             keeper.work(&incoming);
@@ -91,7 +91,7 @@ pub(super) fn ended() -> Error {
 
 struct Keeper {
     journal: Journal,
-    standing: watch::Sender<Standing>,
+    state: watch::Sender<JournalState>,
     set_aside: Arc<SetAside>,
     /// Whether the next group to be put aside may be in its file already: after a start, and after
     /// a failure.
@@ -178,10 +178,10 @@ impl Keeper {
         Ok(())
     }
 
-    /// Publishes the journal's standing.
+    /// Publishes the journal's state.
     fn tell(&self) {
-        let standing = self.journal.standing();
-        telemetry::spill_size(standing.bytes);
-        self.standing.send_if_modified(|shown| std::mem::replace(shown, standing) != standing);
+        let state = self.journal.state();
+        telemetry::spill_size(state.bytes);
+        self.state.send_if_modified(|shown| std::mem::replace(shown, state) != state);
     }
 }

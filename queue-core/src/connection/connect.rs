@@ -6,7 +6,7 @@ use mysql_async::{Conn, DriverError as RefusedByDriver, Error as DriverError};
 
 use super::hosts::HostNo;
 use crate::connection::ServerUrl;
-use crate::connection::standing::{self, Standing};
+use crate::connection::role::{self, ServerRole};
 use crate::model::{Error, Fault, Result};
 
 /// How long making a connection may take: TCP, TLS and login. A server that answers at all does so
@@ -68,11 +68,11 @@ pub(crate) async fn connect_to(
     let (mut refusals, mut reader) = (Vec::new(), None);
     for host in url.hosts().to_try() {
         match connect_host(url, host, kind).await {
-            Ok((conn, Standing { refusal: None, galera, .. })) => {
+            Ok((conn, ServerRole { refusal: None, galera, .. })) => {
                 url.hosts().serves(host, galera);
                 return Ok((conn, host));
             }
-            Ok((conn, Standing { refusal: Some(reason), .. })) => {
+            Ok((conn, ServerRole { refusal: Some(reason), .. })) => {
                 reader = reader.or(Some((conn, host)));
                 refusals.push(Error::ReadOnly { server: url.hosts().name(host), reason });
             }
@@ -90,15 +90,15 @@ pub(crate) async fn connect_host(
     url: &ServerUrl,
     host: HostNo,
     kind: SessionKind,
-) -> Result<(AsyncMysqlConnection, Standing)> {
+) -> Result<(AsyncMysqlConnection, ServerRole)> {
     let opening = async {
-        let (conn, standing) = open(url, host, kind).await?;
+        let (conn, role) = open(url, host, kind).await?;
         let failed = |error: &dyn Display| {
             let (server, reason) = (url.hosts().name(host), error.to_string());
             Error::Connect { server, fault: Fault::of_text(&reason), reason }
         };
         let conn = AsyncMysqlConnection::try_from(conn).await.map_err(|error| failed(&error))?;
-        Ok((conn, standing))
+        Ok((conn, role))
     };
     in_time(url, host, opening).await
 }
@@ -112,8 +112,8 @@ pub(crate) async fn connect_follower(url: &ServerUrl) -> Result<Conn> {
     let mut refusals = Vec::new();
     for host in url.hosts().to_try() {
         match in_time(url, host, open(url, host, SessionKind::Plain)).await {
-            Ok((conn, Standing { refusal: None, .. })) => return Ok(conn),
-            Ok((_, Standing { refusal: Some(reason), .. })) => {
+            Ok((conn, ServerRole { refusal: None, .. })) => return Ok(conn),
+            Ok((_, ServerRole { refusal: Some(reason), .. })) => {
                 refusals.push(Error::ReadOnly { server: url.hosts().name(host), reason });
             }
             Err(error) => refusals.push(error),
@@ -122,11 +122,11 @@ pub(crate) async fn connect_follower(url: &ServerUrl) -> Result<Conn> {
     Err(Error::no_writer(refusals))
 }
 
-async fn open(url: &ServerUrl, host: HostNo, kind: SessionKind) -> Result<(Conn, Standing)> {
+async fn open(url: &ServerUrl, host: HostNo, kind: SessionKind) -> Result<(Conn, ServerRole)> {
     let opened = async {
         let mut conn = Conn::new(url.opts(host)).await?;
-        let standing = standing::set_up(&mut conn, &session_setup(kind)).await?;
-        Ok((conn, standing))
+        let role = role::set_up(&mut conn, &session_setup(kind)).await?;
+        Ok((conn, role))
     };
     opened.await.map_err(|error| refused(url.hosts().name(host), &error))
 }

@@ -1,26 +1,26 @@
-//! The server's standing in its cluster, and that of the URL's other hosts.
+//! The server's role in its cluster, and that of the URL's other hosts.
 
 use super::{Check, Verdict, check};
-use crate::connection::standing::Standing;
+use crate::connection::role::ServerRole;
 use crate::connection::{HostNo, ServerUrl, SessionKind, connect_host};
 use crate::model::{Error, Fault, Result};
 use crate::store::doctor::{self as ask, Variables};
 
-pub(super) fn writable(standing: &Standing) -> Check {
-    let detail = match &standing.refusal {
+pub(super) fn writable(role: &ServerRole) -> Check {
+    let detail = match &role.refusal {
         None => "writes are taken".to_owned(),
         Some(reason) => format!("{reason}: connect to the writer, or turn writes on here."),
     };
-    check("writable", standing.refusal.is_none(), Verdict::Failure, detail)
+    check("writable", role.refusal.is_none(), Verdict::Failure, detail)
 }
 
 /// Whether other servers take writes besides this one.
-pub(super) fn one_writer(variables: &Variables, standing: &Standing) -> Check {
+pub(super) fn one_writer(variables: &Variables, role: &ServerRole) -> Check {
     let in_group =
         variables.get("group_replication_group_name").is_some_and(|name| !name.is_empty());
     let several = in_group && !variables.is_on("group_replication_single_primary_mode");
     let stale = in_group && variables.get("group_replication_consistency") == Some("EVENTUAL");
-    let detail = if standing.galera {
+    let detail = if role.galera {
         "Galera: connection ids and name locks are per node, so give every process the same list of hosts, of which the first that is up is the writer; liveness is decided by beats alone."
     } else if several {
         "a group with several primaries: connection ids and name locks are per server; change it to one primary (group_replication_switch_to_single_primary_mode)."
@@ -31,13 +31,13 @@ pub(super) fn one_writer(variables: &Variables, standing: &Standing) -> Check {
     } else {
         "no multi-writer cluster found"
     };
-    check("one writer", !(standing.galera || several || stale), Verdict::Warning, detail.to_owned())
+    check("one writer", !(role.galera || several || stale), Verdict::Warning, detail.to_owned())
 }
 
 /// Whether this server replicates another, if the account may know.
 pub(super) async fn replica(
     conn: &mut diesel_async::AsyncMysqlConnection,
-    standing: &Standing,
+    role: &ServerRole,
 ) -> Result<Check> {
     let source = match ask::replica_of(conn).await {
         Err(error) if error.fault() == Fault::Denied => {
@@ -48,7 +48,7 @@ pub(super) async fn replica(
     };
     // A replica that refuses writes has failed already; this one takes writes that its source does
     // not have.
-    let both = source.is_some() && standing.refusal.is_none();
+    let both = source.is_some() && role.refusal.is_none();
     let detail = match source {
         None => "not a replica".to_owned(),
         Some(source) if both => format!(
@@ -60,29 +60,23 @@ pub(super) async fn replica(
 }
 
 /// Checks each host of a URL that names several; nothing for one host.
-pub(super) async fn hosts(
-    url: &ServerUrl,
-    connected: HostNo,
-    standing: &Standing,
-) -> Option<Check> {
+pub(super) async fn hosts(url: &ServerUrl, connected: HostNo, role: &ServerRole) -> Option<Check> {
     if !url.hosts().is_list() {
         return None;
     }
     let (mut writers, mut missing, mut found) = (0, 0, Vec::new());
     for (host, _) in url.hosts().iter() {
-        let standing = match host == connected {
-            true => Ok(standing.clone()),
-            false => {
-                connect_host(url, host, SessionKind::Plain).await.map(|(_, standing)| standing)
-            }
+        let role = match host == connected {
+            true => Ok(role.clone()),
+            false => connect_host(url, host, SessionKind::Plain).await.map(|(_, role)| role),
         };
         let name = url.hosts().name(host);
-        found.push(match standing {
-            Ok(Standing { refusal: None, .. }) => {
+        found.push(match role {
+            Ok(ServerRole { refusal: None, .. }) => {
                 writers += 1;
                 format!("{name} takes writes")
             }
-            Ok(Standing { refusal: Some(reason), .. }) => format!("{name} takes none ({reason})"),
+            Ok(ServerRole { refusal: Some(reason), .. }) => format!("{name} takes none ({reason})"),
             Err(Error::Connect { reason, .. }) => {
                 missing += 1;
                 format!("{name} cannot be reached ({reason})")
@@ -90,7 +84,7 @@ pub(super) async fn hosts(
             Err(error) => format!("{name}: {error}"),
         });
     }
-    let split = writers > 1 && !standing.galera;
+    let split = writers > 1 && !role.galera;
     let mut detail = found.join("; ");
     if split {
         detail.push_str(

@@ -7,7 +7,7 @@ use super::{Answer, PageToken, Query, Searched};
 use crate::connection::{Link, Session};
 use crate::model::found::{Filter, Found, State, StateWord};
 use crate::model::{MsgId, Result, Topic};
-use crate::store::find::{Stretch, TablePosition, by_ids, by_rows, stretch};
+use crate::store::find::{TablePosition, TableRows, by_ids, by_rows, read_table};
 use crate::store::inspect::MessageTable;
 use crate::store::lookup::{By, Entry, entries};
 use crate::store::moment::micros;
@@ -202,8 +202,9 @@ impl Search<'_> {
         let (mut hits, mut rows) = (Vec::new(), 0);
         while rows < ROWS {
             let look =
-                async |conn: &mut Link| stretch(conn, topic, ids, filter, from, STRETCH).await;
-            let Stretch { wanted, seen, last } = self.session.call("search a table", look).await?;
+                async |conn: &mut Link| read_table(conn, topic, ids, filter, from, STRETCH).await;
+            let TableRows { wanted, seen, last } =
+                self.session.call("search a table", look).await?;
             rows += seen;
             let room = limit - hits.len();
             hits.extend(wanted.iter().take(room));

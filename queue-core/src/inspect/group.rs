@@ -5,13 +5,13 @@ use serde::Serialize;
 use crate::connection::{Link, Session};
 use crate::model::{Result, Topic, TopicId};
 use crate::store;
-use crate::store::stream::member::{self, MemberStanding};
-use crate::store::stream::standing::{self, Standing};
+use crate::store::stream::member::{self, MemberProgress};
+use crate::store::stream::progress::{self, GroupProgress};
 
 /// A group's progress, over all partitions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
-pub struct GroupStanding {
+pub struct GroupStatus {
     /// Its own topic.
     #[serde(flatten)]
     pub topic: Topic,
@@ -27,20 +27,20 @@ pub struct GroupStanding {
     pub lost: u64,
 }
 
-impl GroupStanding {
-    fn group(topic: Topic, standings: &[Standing]) -> Self {
+impl GroupStatus {
+    fn group(topic: Topic, progress: &[GroupProgress]) -> Self {
         Self {
             topic,
-            lag: standings.iter().map(|one| one.lag).sum(),
-            lag_ms: standings.iter().filter_map(|one| one.lag_ms).max(),
-            claimed: standings.iter().map(|one| one.claimed).sum(),
-            held_ms: standings.iter().filter_map(|one| one.held_ms).max(),
-            lost: standings.iter().map(|one| one.lost).sum(),
+            lag: progress.iter().map(|one| one.lag).sum(),
+            lag_ms: progress.iter().filter_map(|one| one.lag_ms).max(),
+            claimed: progress.iter().map(|one| one.claimed).sum(),
+            held_ms: progress.iter().filter_map(|one| one.held_ms).max(),
+            lost: progress.iter().map(|one| one.lost).sum(),
         }
     }
 
-    /// The standing of the slowest named member.
-    fn broadcast(topic: Topic, members: &[MemberStanding]) -> Self {
+    /// The progress of the slowest named member.
+    fn broadcast(topic: Topic, members: &[MemberProgress]) -> Self {
         let mut lags: BTreeMap<_, u64> = BTreeMap::new();
         for one in members {
             *lags.entry(&one.member).or_default() += one.lag;
@@ -57,7 +57,7 @@ impl GroupStanding {
 }
 
 /// Returns the progress of the groups of a stream, or of all groups.
-pub async fn groups(session: &mut Session, of: Option<TopicId>) -> Result<Vec<GroupStanding>> {
+pub async fn groups(session: &mut Session, of: Option<TopicId>) -> Result<Vec<GroupStatus>> {
     let read = async |conn: &mut Link| match of {
         Some(stream) => store::topic::groups_of(conn, stream).await,
         None => store::topic::all(conn).await,
@@ -65,13 +65,13 @@ pub async fn groups(session: &mut Session, of: Option<TopicId>) -> Result<Vec<Gr
     let mut groups = Vec::new();
     for topic in session.call("list the groups", read).await? {
         if let Some(group) = topic.group() {
-            let read = async |conn: &mut Link| standing::of_group(conn, group).await;
-            let standings = session.call("read how far the group has come", read).await?;
-            groups.push(GroupStanding::group(topic, &standings));
+            let read = async |conn: &mut Link| progress::of_group(conn, group).await;
+            let progress = session.call("read how far the group has come", read).await?;
+            groups.push(GroupStatus::group(topic, &progress));
         } else if let Some(group) = topic.broadcast() {
-            let read = async |conn: &mut Link| member::standings(conn, group).await;
+            let read = async |conn: &mut Link| member::progress(conn, group).await;
             let members = session.call("read how far the members have come", read).await?;
-            groups.push(GroupStanding::broadcast(topic, &members));
+            groups.push(GroupStatus::broadcast(topic, &members));
         }
     }
     Ok(groups)

@@ -50,7 +50,7 @@ impl Sign {
 /// A worker: its identity, the claims it holds, and the signs that it is alive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
-pub struct WorkerStanding {
+pub struct WorkerStatus {
     /// Its registration.
     pub id: u64,
     /// The client id of its process.
@@ -87,7 +87,7 @@ pub struct WorkerStanding {
 }
 
 /// Returns the workers.
-pub async fn workers(session: &mut Session, which: Workers) -> Result<Vec<WorkerStanding>> {
+pub async fn workers(session: &mut Session, which: Workers) -> Result<Vec<WorkerStatus>> {
     let read = async |conn: &mut Link| {
         let rows = match which {
             Workers::All => store::worker::latest(conn, LATEST).await?,
@@ -102,14 +102,14 @@ pub async fn workers(session: &mut Session, which: Workers) -> Result<Vec<Worker
         let age = |row: &WorkerRow| (now - row.beat_at).to_std().unwrap_or_default();
         let worker = |row: WorkerRow| {
             let age = age(&row);
-            WorkerStanding::new(row, age, &connections, &incarnation).holding(&held, &names)
+            WorkerStatus::new(row, age, &connections, &incarnation).holding(&held, &names)
         };
         Ok(rows.into_iter().map(worker).collect())
     };
     session.call("list the workers", read).await
 }
 
-impl WorkerStanding {
+impl WorkerStatus {
     fn new(
         row: WorkerRow,
         beat_age: Duration,

@@ -73,7 +73,7 @@ pub fn priorities() -> impl Iterator<Item = u8> {
 
 /// Consecutive rows of one priority.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stretch {
+pub struct CountedRows {
     /// How many there are.
     pub rows: u64,
     /// The last of them; `None` when there is none.
@@ -81,13 +81,13 @@ pub struct Stretch {
 }
 
 /// PRIMARY: counts up to `limit` rows of a topic and priority after `after` and up to `to`.
-pub async fn stretch(
+pub async fn count_rows(
     conn: &mut impl Connection,
     topic: TopicId,
     priority: u8,
     (after, to): (RowId, RowId),
     limit: u32,
-) -> Result<Stretch> {
+) -> Result<CountedRows> {
     let statement = Statement::new(
         "SELECT COUNT(*) AS n, MAX(id) AS last FROM (SELECT id FROM queue_message \
          FORCE INDEX (PRIMARY) WHERE topic_id = ? AND priority = ? AND id > ? AND id <= ? \
@@ -97,11 +97,11 @@ pub async fn stretch(
     .number(priority)
     .numbers([after.0, to.0])
     .number(limit);
-    let stretches: Vec<Stretch> = load(conn, "measure a backlog", statement).await?;
-    Ok(stretches.first().copied().unwrap_or(Stretch { rows: 0, last: None }))
+    let stretches: Vec<CountedRows> = load(conn, "measure a backlog", statement).await?;
+    Ok(stretches.first().copied().unwrap_or(CountedRows { rows: 0, last: None }))
 }
 
-row! { Stretch { rows, last } }
+row! { CountedRows { rows, last } }
 
 /// PRIMARY: reads the size of body and headers of the first row at or after each of `places`, in
 /// bytes, a dive each.

@@ -172,7 +172,7 @@ pub struct TablePosition {
 
 /// Consecutive rows of a topic in a table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Stretch {
+pub struct TableRows {
     /// The rows that are wanted, in order.
     pub wanted: Vec<TablePosition>,
     /// How many rows were read.
@@ -184,14 +184,14 @@ pub struct Stretch {
 /// PRIMARY of the messages, and of the others the KEY that begins with the topic, forced: reads the
 /// topic's next rows in the table, at most `limit`, and selects those that are wanted: rows that
 /// have one of the ids, if any are given, and meet the rest of the filter.
-pub async fn stretch(
+pub async fn read_table(
     conn: &mut impl Connection,
     topic: TopicId,
     ids: &[MsgId],
     filter: &Filter,
     from: TablePosition,
     limit: u32,
-) -> Result<Stretch> {
+) -> Result<TableRows> {
     let table = from.table;
     let (name, index, first, error) = match table {
         MessageTable::Ready => ("queue_message", "PRIMARY", "priority", "''"),
@@ -224,7 +224,7 @@ pub async fn stretch(
         at: at.unsigned_abs(),
         row: *row,
     };
-    Ok(Stretch {
+    Ok(TableRows {
         seen: rows.len(),
         last: rows.last().filter(|_| rows.len() >= limit as usize).map(place),
         wanted: rows.iter().filter(|(_, _, wanted)| *wanted).map(place).collect(),

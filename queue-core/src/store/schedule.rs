@@ -25,7 +25,7 @@ use crate::schema::queue_topic;
 
 /// A schedule and its state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Standing {
+pub struct ScheduleState {
     /// What is enqueued, where, and when.
     #[serde(flatten)]
     pub schedule: Schedule,
@@ -126,20 +126,23 @@ fn schedules() -> _ {
 ///
 /// # Errors
 /// A row that cannot be read.
-pub async fn all(conn: &mut impl Connection) -> Result<Vec<Standing>> {
+pub async fn all(conn: &mut impl Connection) -> Result<Vec<ScheduleState>> {
     let query = schedules().order(dsl::name);
     let rows: Vec<ScheduleRow> = select(conn, "list the schedules", query).await?;
-    rows.into_iter().map(ScheduleRow::into_standing).collect()
+    rows.into_iter().map(ScheduleRow::into_state).collect()
 }
 
 /// PRIMARY (name): locks the schedule, waiting for a tick that is under way, and reads it.
 ///
 /// # Errors
 /// A row that cannot be read.
-pub async fn lock(conn: &mut impl Connection, name: &ScheduleName) -> Result<Option<Standing>> {
+pub async fn lock(
+    conn: &mut impl Connection,
+    name: &ScheduleName,
+) -> Result<Option<ScheduleState>> {
     let query = schedules().filter(dsl::name.eq(name)).for_update();
     let rows: Vec<ScheduleRow> = select(conn, "lock the schedule", query).await?;
-    rows.into_iter().next().map(ScheduleRow::into_standing).transpose()
+    rows.into_iter().next().map(ScheduleRow::into_state).transpose()
 }
 
 /// PRIMARY (name): locks the schedule if a tick of it is due; returns `None` if none is, or if
@@ -160,9 +163,9 @@ pub async fn lock_due(
     let rows: Vec<ScheduleRow> = select(conn, "tick: lock the schedule", query).await?;
     let Some(row) = rows.into_iter().next() else { return Ok(None) };
     let now = row.now.0;
-    let standing = row.into_standing()?;
-    let due = |next_at| DueSchedule { schedule: standing.schedule, next_at, now };
-    Ok(standing.next_at.map(due))
+    let state = row.into_state()?;
+    let due = |next_at| DueSchedule { schedule: state.schedule, next_at, now };
+    Ok(state.next_at.map(due))
 }
 
 /// A schedule's next tick.
@@ -265,7 +268,7 @@ fn one_schedule(name: &ScheduleName, matched: usize) -> Result<()> {
 }
 
 impl ScheduleRow {
-    fn into_standing(self) -> Result<Standing> {
+    fn into_state(self) -> Result<ScheduleState> {
         let row = self.schedule;
         let topic = self.topic.ok_or_else(|| Error::InvalidName { name: String::new() })?;
         let schedule = Schedule {
@@ -278,7 +281,7 @@ impl ScheduleRow {
             headers: Headers::from_stored(row.headers.as_deref()),
             body: row.body,
         };
-        Ok(Standing {
+        Ok(ScheduleState {
             schedule,
             paused: row.paused,
             next_at: row.next_at.map(|at| at.0),

@@ -9,6 +9,6 @@ pub mod member;
 pub(crate) mod page;
 pub mod partition;
 pub mod passed;
+pub mod progress;
 pub mod range;
 pub mod search;
-pub mod standing;

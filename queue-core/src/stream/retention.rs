@@ -6,7 +6,7 @@ use crate::connection::Connection;
 use crate::model::{LONGEST, Offset, PartitionNo, Result, Retention, Topic, TopicId};
 use crate::store::stream::log::Stretch;
 use crate::store::stream::partition::Partition;
-use crate::store::stream::{cursor, log, member, partition, standing};
+use crate::store::stream::{cursor, log, member, partition, progress};
 use crate::store::topic::{groups_of, lock_by_id, server_time};
 use crate::stream::group::at_time;
 
@@ -84,12 +84,12 @@ impl Groups {
         let mut marks = Vec::new();
         for topic in groups_of(conn, stream).await? {
             if let Some(group) = topic.group() {
-                let standings = standing::of_group(conn, group).await?;
-                marks.extend(standings.iter().map(|one| (one.partition, one.mark)));
+                let progress = progress::of_group(conn, group).await?;
+                marks.extend(progress.iter().map(|one| (one.partition, one.mark)));
             }
             if let Some(group) = topic.broadcast() {
-                let standings = member::standings(conn, group).await?;
-                marks.extend(standings.iter().map(|one| (one.partition, one.next)));
+                let progress = member::progress(conn, group).await?;
+                marks.extend(progress.iter().map(|one| (one.partition, one.next)));
             }
         }
         Ok(Self(marks))

@@ -61,7 +61,7 @@ pub async fn weigh(conn: &mut impl Connection, topic: &Topic) -> Result<Weight> 
 
 async fn messages(conn: &mut impl Connection, topic: TopicId, span: Span) -> Result<u64> {
     let within = (RowId(span.first.0.saturating_sub(1)), span.last);
-    let counted = backlog::stretch(conn, topic, span.priority, within, COUNTED).await?;
+    let counted = backlog::count_rows(conn, topic, span.priority, within, COUNTED).await?;
     Ok(counted.last.map_or(0, |last| beyond(span, counted.rows, last)))
 }
 

@@ -138,13 +138,13 @@ async fn a_backlog_is_read_in_stretches_of_one_topic_and_priority() {
     found.sort_unstable();
     assert_eq!(found, [0, 5]);
     let first = starts.iter().find(|start| start.priority == 5).unwrap().first;
-    let part = backlog::stretch(conn, id, 5, (zero, RowId(u64::MAX)), 15).await.unwrap();
+    let part = backlog::count_rows(conn, id, 5, (zero, RowId(u64::MAX)), 15).await.unwrap();
     assert_eq!(part.rows, 15);
     let last = part.last.unwrap();
-    let rest = backlog::stretch(conn, id, 5, (last, RowId(u64::MAX)), 15).await.unwrap();
+    let rest = backlog::count_rows(conn, id, 5, (last, RowId(u64::MAX)), 15).await.unwrap();
     assert_eq!(rest.rows, 5);
-    assert_eq!(backlog::stretch(conn, id, 5, (first, last), 99).await.unwrap().rows, 14);
-    let none = backlog::stretch(conn, id, 7, (zero, last), 99).await.unwrap();
+    assert_eq!(backlog::count_rows(conn, id, 5, (first, last), 99).await.unwrap().rows, 14);
+    let none = backlog::count_rows(conn, id, 7, (zero, last), 99).await.unwrap();
     assert_eq!((none.rows, none.last), (0, None));
     let sizes = backlog::sizes(conn, id, &[(5, zero), (5, last), (0, zero), (7, zero)]).await;
     assert_eq!(sizes.unwrap(), [10, 10, 6]);

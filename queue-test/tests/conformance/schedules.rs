@@ -11,7 +11,7 @@ use rowmq_core::model::{
 };
 use rowmq_core::schedule;
 use rowmq_core::store::backlog;
-use rowmq_core::store::schedule::{self as stored, Standing};
+use rowmq_core::store::schedule::{self as stored, ScheduleState};
 use rowmq_core::store::topic::set_access;
 use rowmq_core::{AsyncMysqlConnection, Error, NewMessage, TopicName, enqueue};
 use rowmq_test::until;
@@ -30,7 +30,7 @@ async fn tick(conn: &mut AsyncMysqlConnection, name: &ScheduleName) -> usize {
     transaction(conn, "tick", async |conn| schedule::tick(conn, name).await).await.unwrap()
 }
 
-async fn standing(conn: &mut AsyncMysqlConnection) -> Standing {
+async fn state(conn: &mut AsyncMysqlConnection) -> ScheduleState {
     stored::all(conn).await.unwrap().remove(0)
 }
 
@@ -61,7 +61,7 @@ async fn a_thousand_ticks_of_two_processes_are_a_thousand_messages() {
         loop {
             let n = tick(&mut conn, &nightly.name).await;
             enqueued += n;
-            if n == 0 && standing(&mut conn).await.next_at.is_some_and(|next| next > now) {
+            if n == 0 && state(&mut conn).await.next_at.is_some_and(|next| next > now) {
                 return enqueued;
             }
         }
@@ -71,7 +71,7 @@ async fn a_thousand_ticks_of_two_processes_are_a_thousand_messages() {
     assert_eq!(scene.number("SELECT COUNT(*) FROM queue_message").await, expected as i64);
     let distinct = "SELECT COUNT(DISTINCT biz_id) FROM queue_message WHERE body = 'report'";
     assert_eq!(scene.number(distinct).await, expected as i64);
-    assert_eq!(standing(&mut scene.conn).await.ticks, expected as u64);
+    assert_eq!(state(&mut scene.conn).await.ticks, expected as u64);
 }
 
 #[tokio::test]
@@ -102,12 +102,12 @@ async fn a_schedule_that_recurs_as_before_keeps_its_next_tick() {
     scene.set_at(&nightly, "2026-01-01 02:00:00").await;
     nightly.body = b"other".to_vec();
     schedule::set(&mut scene.conn, &nightly).await.unwrap();
-    let kept = standing(&mut scene.conn).await;
+    let kept = state(&mut scene.conn).await;
     assert_eq!(kept.next_at, Some("2026-01-01T02:00:00Z".parse().unwrap()));
     assert_eq!(kept.schedule, nightly);
     nightly.recurrence = Recurrence::new("0 3 * * *", "UTC").unwrap();
     let set = schedule::set(&mut scene.conn, &nightly).await.unwrap();
-    assert_eq!(standing(&mut scene.conn).await, set);
+    assert_eq!(state(&mut scene.conn).await, set);
     scene.sql("UPDATE queue_schedule SET next_at = next_at + INTERVAL 1 YEAR").await;
     let again = schedule::set(&mut scene.conn, &nightly).await.unwrap();
     assert_eq!(again.next_at, set.next_at, "a clock that was ahead does not silence it");
@@ -154,8 +154,8 @@ async fn a_paused_topic_holds_its_schedules_back() {
     assert!(matches!(paused.await, Err(Error::TopicPaused { .. })));
     set_access(&mut scene.conn, &scene.topic.name, Access::ReadWrite).await.unwrap();
     assert_eq!(tick(&mut scene.conn, &nightly.name).await, 1);
-    let standing = standing(&mut scene.conn).await;
-    assert!(standing.next_at.unwrap() - standing.last_at.unwrap() == TimeDelta::minutes(1));
+    let state = state(&mut scene.conn).await;
+    assert!(state.next_at.unwrap() - state.last_at.unwrap() == TimeDelta::minutes(1));
 }
 
 /// Ticks that a schedule promised before are not refused.
@@ -203,6 +203,6 @@ async fn the_schedules_of_a_topic_go_and_those_of_others_stay() {
     stored::put(&mut scene.conn, &nightly, scene.topic.id, next).await.unwrap();
     stored::put(&mut scene.conn, &daily, other.id, next).await.unwrap();
     assert_eq!(stored::delete_of_topic(&mut scene.conn, other.id).await.unwrap(), 1);
-    let left = standing(&mut scene.conn).await;
+    let left = state(&mut scene.conn).await;
     assert_eq!((left.schedule, left.next_at), (nightly, Some(next)));
 }

@@ -1,4 +1,4 @@
-use rowmq_core::store::schedule::{self, Standing};
+use rowmq_core::store::schedule::{self, ScheduleState};
 
 use crate::invocation::Invocation;
 use crate::output::Row;
@@ -10,7 +10,7 @@ pub(crate) struct List {}
 const HEADER: [&str; 8] =
     ["schedule", "topic", "cron", "time zone", "missed", "next (UTC)", "last (UTC)", "messages"];
 
-impl Row for Standing {
+impl Row for ScheduleState {
     fn cells(&self) -> Vec<String> {
         let schedule = &self.schedule;
         let next = match self.next_at {

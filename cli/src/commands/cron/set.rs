@@ -69,18 +69,16 @@ impl Set {
         let (cron, zone) = (schedule.recurrence.cron(), schedule.recurrence.time_zone());
         let detail = format!("{cron} {zone}, to {}", schedule.topic);
         let by = change(&mut session, Action::SetSchedule, &schedule.name, detail).await?;
-        let standing = by.make(&mut session, "set the schedule", set).await?;
-        let (name, next_at) = (schedule.name, standing.next_at);
+        let state = by.make(&mut session, "set the schedule", set).await?;
+        let (name, next_at) = (schedule.name, state.next_at);
         let next = match next_at {
-            _ if standing.paused => "it is paused".to_owned(),
+            _ if state.paused => "it is paused".to_owned(),
             Some(at) => format!("the next tick is at {} UTC", at.format("%F %T")),
             None => "it has no tick any more".to_owned(),
         };
         let words = schedule.recurrence.describe();
         let sentence =
             format!("The schedule '{name}' is set ({}); {next}.", words.trim_end_matches('.'));
-        invocation
-            .output
-            .report(&Done { schedule: name, next_at, paused: standing.paused }, &sentence)
+        invocation.output.report(&Done { schedule: name, next_at, paused: state.paused }, &sentence)
     }
 }

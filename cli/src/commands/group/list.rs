@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use rowmq_core::inspect::{GroupStanding, groups};
+use rowmq_core::inspect::{GroupStatus, groups};
 use rowmq_core::model::TopicKind;
 use rowmq_core::{Error, TopicName};
 
@@ -19,7 +19,7 @@ pub(crate) struct List {
 pub(crate) const HEADER: [&str; 9] =
     ["group", "access", "order", "filter", "lag", "oldest", "claimed", "held for", "lost"];
 
-impl Row for GroupStanding {
+impl Row for GroupStatus {
     fn cells(&self) -> Vec<String> {
         let order = match self.topic.kind {
             TopicKind::Group { ordered: true, .. } => "ordered",

@@ -1,7 +1,7 @@
 use rowmq_core::connection::{Link, Session};
 use rowmq_core::model::Broadcast;
-use rowmq_core::store::stream::member::{self, MemberStanding};
-use rowmq_core::store::stream::standing::{self, Standing};
+use rowmq_core::store::stream::member::{self, MemberProgress};
+use rowmq_core::store::stream::progress::{self, GroupProgress};
 use rowmq_core::{Error, TopicName};
 use serde::Serialize;
 
@@ -20,25 +20,25 @@ pub(crate) struct Show {
 
 #[derive(Debug, Serialize)]
 #[serde(transparent)]
-struct Shown(Standing);
+struct Shown(GroupProgress);
 
 const HEADER: [&str; 10] =
     ["partition", "first", "end", "cursor", "mark", "lag", "oldest", "claimed", "held for", "lost"];
 
 impl Row for Shown {
     fn cells(&self) -> Vec<String> {
-        let Self(standing) = self;
+        let Self(progress) = self;
         vec![
-            standing.partition.to_string(),
-            standing.first.to_string(),
-            standing.end.to_string(),
-            standing.cursor.to_string(),
-            standing.mark.to_string(),
-            standing.lag.to_string(),
-            standing.age().map_or_else(|| "-".to_owned(), units::age),
-            standing.claimed.to_string(),
-            standing.held().map_or_else(|| "-".to_owned(), units::age),
-            standing.lost.to_string(),
+            progress.partition.to_string(),
+            progress.first.to_string(),
+            progress.end.to_string(),
+            progress.cursor.to_string(),
+            progress.mark.to_string(),
+            progress.lag.to_string(),
+            progress.age().map_or_else(|| "-".to_owned(), units::age),
+            progress.claimed.to_string(),
+            progress.held().map_or_else(|| "-".to_owned(), units::age),
+            progress.lost.to_string(),
         ]
     }
 }
@@ -52,16 +52,16 @@ impl Show {
             (None, Some(group)) => return show_members(invocation, &mut session, group).await,
             (None, None) => return Err(Error::NoGroup { topic: topic.name }.into()),
         };
-        let read = async |conn: &mut Link| standing::of_group(conn, group).await;
-        let standings = session.call("read how far the group has come", read).await?;
-        let shown: Vec<_> = standings.into_iter().map(Shown).collect();
+        let read = async |conn: &mut Link| progress::of_group(conn, group).await;
+        let progress = session.call("read how far the group has come", read).await?;
+        let shown: Vec<_> = progress.into_iter().map(Shown).collect();
         invocation.output.rows(&HEADER, &shown, "The group has no partitions.")
     }
 }
 
 #[derive(Debug, Serialize)]
 #[serde(transparent)]
-struct ShownMember(MemberStanding);
+struct ShownMember(MemberProgress);
 
 const MEMBERS_HEADER: [&str; 10] = [
     "member",
@@ -78,18 +78,18 @@ const MEMBERS_HEADER: [&str; 10] = [
 
 impl Row for ShownMember {
     fn cells(&self) -> Vec<String> {
-        let Self(standing) = self;
+        let Self(progress) = self;
         vec![
-            standing.member.to_string(),
-            standing.partition.to_string(),
-            standing.first.to_string(),
-            standing.end.to_string(),
-            standing.next.to_string(),
-            standing.lag.to_string(),
-            standing.age().map_or_else(|| "-".to_owned(), units::age),
-            standing.lost.to_string(),
-            standing.worker.map_or_else(|| "-".to_owned(), |worker| worker.to_string()),
-            standing.told_at.format("%F %T").to_string(),
+            progress.member.to_string(),
+            progress.partition.to_string(),
+            progress.first.to_string(),
+            progress.end.to_string(),
+            progress.next.to_string(),
+            progress.lag.to_string(),
+            progress.age().map_or_else(|| "-".to_owned(), units::age),
+            progress.lost.to_string(),
+            progress.worker.map_or_else(|| "-".to_owned(), |worker| worker.to_string()),
+            progress.told_at.format("%F %T").to_string(),
         ]
     }
 }
@@ -99,7 +99,7 @@ async fn show_members(
     session: &mut Session,
     group: Broadcast,
 ) -> anyhow::Result<()> {
-    let read = async |conn: &mut Link| member::standings(conn, group).await;
+    let read = async |conn: &mut Link| member::progress(conn, group).await;
     let members = session.call("read how far the members have come", read).await?;
     let shown: Vec<_> = members.into_iter().map(ShownMember).collect();
     let none = "No member of the group has a name: their positions are in their memory.";

@@ -14,7 +14,7 @@ use rand::Rng;
 use rowmq_core::Result;
 use rowmq_core::connection::Session;
 use rowmq_core::model::{RowId, TopicId};
-use rowmq_core::store::backlog::{self, Stretch};
+use rowmq_core::store::backlog::{self, CountedRows};
 
 /// How many rows lie between two marks: some 2 ms to count.
 const STEP: u32 = 10_000;
@@ -82,7 +82,7 @@ impl Ruler {
             let mut count = async |after: u64, to: u64| {
                 let range = (RowId(after), RowId(to));
                 let count = async |conn: &mut _| {
-                    backlog::stretch(conn, topic, start.priority, range, STEP).await
+                    backlog::count_rows(conn, topic, start.priority, range, STEP).await
                 };
                 session.call("measure a topic", count).await
             };
@@ -140,7 +140,7 @@ impl Line {
     /// Recounts from the first stretch on, and from another one in its turn.
     async fn renew(
         &mut self,
-        count: &mut impl AsyncFnMut(u64, u64) -> Result<Stretch>,
+        count: &mut impl AsyncFnMut(u64, u64) -> Result<CountedRows>,
     ) -> Result<()> {
         let renewed = self.renew_from(0, count).await?;
         let turn = self.turn.max(renewed);
@@ -153,7 +153,7 @@ impl Line {
     async fn renew_from(
         &mut self,
         mut index: usize,
-        count: &mut impl AsyncFnMut(u64, u64) -> Result<Stretch>,
+        count: &mut impl AsyncFnMut(u64, u64) -> Result<CountedRows>,
     ) -> Result<usize> {
         for _ in 0..RENEWED {
             let Some(stretch) = self.stretches.get_mut(index) else { break };
@@ -188,7 +188,7 @@ impl Line {
     /// Counts the rows that have arrived behind the last mark.
     async fn extend(
         &mut self,
-        count: &mut impl AsyncFnMut(u64, u64) -> Result<Stretch>,
+        count: &mut impl AsyncFnMut(u64, u64) -> Result<CountedRows>,
     ) -> Result<()> {
         // The last stretch grows until it is well filled.
         let unfinished = self.stretches.back().filter(|last| last.rows < u64::from(STEP) / 2);
@@ -202,7 +202,7 @@ impl Line {
         }
         self.unfinished = true;
         for _ in 0..ADDED {
-            let Stretch { rows, last } = count(after, u64::MAX).await?;
+            let CountedRows { rows, last } = count(after, u64::MAX).await?;
             if let Some(last) = last {
                 self.stretches.push_back(Counted { after, to: last.0, rows });
                 after = last.0;
@@ -230,11 +230,11 @@ mod tests {
             Self(ids.into_iter().collect(), Cell::new(0))
         }
 
-        fn stretch(&self, after: u64, to: u64) -> Stretch {
+        fn stretch(&self, after: u64, to: u64) -> CountedRows {
             let found = self.0.iter().filter(|id| **id > after && **id <= to);
             let found: Vec<_> = found.take(STEP as usize).copied().collect();
             self.1.set(self.1.get() + found.len() as u64);
-            Stretch { rows: found.len() as u64, last: found.last().copied().map(RowId) }
+            CountedRows { rows: found.len() as u64, last: found.last().copied().map(RowId) }
         }
 
         /// Measures as a ruler does; returns how many rows the line reports.

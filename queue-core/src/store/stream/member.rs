@@ -1,8 +1,8 @@
 //! The positions of the named members of broadcast groups.
 
-mod standing;
+mod progress;
 
-pub use self::standing::{MemberStanding, standings};
+pub use self::progress::{MemberProgress, progress};
 
 use diesel::prelude::*;
 

@@ -29,9 +29,9 @@ async fn found_messages(conn: &mut Recorder) {
             drop(find::by_rows(conn, table, &rows, Bodies::Read).await);
         }
         let from = TablePosition { table, at: 0, row: ROW };
-        drop(find::stretch(conn, TOPIC, &[], &Filter::default(), from, LIMIT).await);
+        drop(find::read_table(conn, TOPIC, &[], &Filter::default(), from, LIMIT).await);
         for state in StateWord::ALL {
-            drop(find::stretch(conn, TOPIC, &ids, &filter(state), from, LIMIT).await);
+            drop(find::read_table(conn, TOPIC, &ids, &filter(state), from, LIMIT).await);
         }
     }
 }

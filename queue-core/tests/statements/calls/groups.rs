@@ -4,7 +4,7 @@ use rowmq_core::model::{Broadcast, DeadCause, DeliveryNo, MemberName, OffsetSpec
 use rowmq_core::store::moves::Outcome;
 use rowmq_core::store::stream::filing::{Filed, Past};
 use rowmq_core::store::stream::member::{MemberPosition, Progress};
-use rowmq_core::store::stream::{cursor, filing, holding, member, standing};
+use rowmq_core::store::stream::{cursor, filing, holding, member, progress};
 
 use crate::recorder::Recorder;
 use crate::sample::{
@@ -18,7 +18,7 @@ pub(super) async fn all(conn: &mut Recorder) {
     drop(holding::ranges_held(conn).await);
     drop(holding::names_held(conn).await);
     drop(holding::claims_of_group(conn, GROUP).await);
-    drop(standing::of_group(conn, GROUP).await);
+    drop(progress::of_group(conn, GROUP).await);
 }
 
 async fn cursors(conn: &mut Recorder) {
@@ -74,5 +74,5 @@ async fn members(conn: &mut Recorder) {
     drop(member::delete(conn, group, &name).await);
     drop(member::delete_all(conn, group).await);
     let broadcast = Broadcast { id: group, stream: TOPIC, start: OffsetSpec::Latest };
-    drop(member::standings(conn, broadcast).await);
+    drop(member::progress(conn, broadcast).await);
 }

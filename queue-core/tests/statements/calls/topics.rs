@@ -78,7 +78,7 @@ async fn backlogs(conn: &mut Recorder) {
         drop(backlog::sizes(conn, TOPIC, places).await);
     }
     drop(backlog::spans(conn, TOPIC).await);
-    drop(backlog::stretch(conn, TOPIC, 5, (ROW, ROW), LIMIT).await);
+    drop(backlog::count_rows(conn, TOPIC, 5, (ROW, ROW), LIMIT).await);
     let measured = Backlog { depth: 1, bytes: None, full: false };
     drop(backlog::publish(conn, &topic(), measured).await);
 }

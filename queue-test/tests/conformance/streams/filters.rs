@@ -7,8 +7,8 @@ use rowmq_core::model::{
 };
 use rowmq_core::rescue::{Why, take_range_back};
 use rowmq_core::store::stream::log::{self, Reading, Stretch};
+use rowmq_core::store::stream::progress;
 use rowmq_core::store::stream::range::zombies;
-use rowmq_core::store::stream::standing;
 use rowmq_core::store::topic;
 use rowmq_core::stream::group::{group_settings, replay};
 use rowmq_core::worker::{Claimed, Worker};
@@ -57,9 +57,9 @@ impl Stream {
 
     /// Returns the group's lag, how much of it is claimed, what it has lost, and how many ranges it
     /// has.
-    async fn standing(&mut self, group: &Topic) -> (u64, u64, u64, i64) {
-        let all = standing::of_group(&mut self.conn, group.group().unwrap()).await.unwrap();
-        let sum = |one: fn(&standing::Standing) -> u64| all.iter().map(one).sum();
+    async fn progress(&mut self, group: &Topic) -> (u64, u64, u64, i64) {
+        let all = progress::of_group(&mut self.conn, group.group().unwrap()).await.unwrap();
+        let sum = |one: fn(&progress::GroupProgress) -> u64| all.iter().map(one).sum();
         let ranges = format!("SELECT COUNT(*) FROM queue_range WHERE group_id = {}", group.id.0);
         let ranges = self.number(&ranges).await;
         (sum(|one| one.lag), sum(|one| one.claimed), sum(|one| one.lost), ranges)
@@ -103,8 +103,8 @@ async fn a_group_gets_what_it_wants_and_the_rest_counts_as_passed() {
     let wanted: Vec<u64> = (0..30).map(|n| n * 100 + 50).collect();
     assert_eq!((offsets(&got), filtered), (wanted, 2970));
     assert!(claims <= 5, "{claims} claims: each looks at a thousand messages");
-    until("the ranges are over", async || stream.standing(&some).await == (0, 0, 0, 0)).await;
-    assert_eq!(stream.standing(&every).await.0, 3000);
+    until("the ranges are over", async || stream.progress(&some).await == (0, 0, 0, 0)).await;
+    assert_eq!(stream.progress(&every).await.0, 3000);
     let (got, filtered, _) = drain(&worker, &every, 1000).await;
     assert_eq!((got.len(), filtered), (3000, 0));
 }
@@ -122,7 +122,7 @@ async fn what_nobody_wants_is_passed_without_a_range_and_the_worker_goes_on() {
     assert!(first.filtered > 1000);
     let (got, filtered, _) = drain(&worker, &group, 5).await;
     assert_eq!((got.len(), first.filtered + filtered), (0, 30_000));
-    assert_eq!(stream.standing(&group).await, (0, 0, 0, 0));
+    assert_eq!(stream.progress(&group).await, (0, 0, 0, 0));
 }
 
 #[tokio::test]
@@ -188,7 +188,7 @@ async fn an_ordered_group_keeps_its_order_and_waits_only_for_what_it_wants() {
     .await;
     let left: Vec<u64> = (2..20).filter(|n| n % 4 != 1).collect();
     assert_eq!(got, left, "from where it had come to, in order");
-    until("everything is passed", async || stream.standing(&group).await == (0, 0, 0, 0)).await;
+    until("everything is passed", async || stream.progress(&group).await == (0, 0, 0, 0)).await;
 }
 
 #[tokio::test]
@@ -216,7 +216,7 @@ async fn another_filter_holds_for_what_is_claimed_from_then_on_also_after_a_resc
     got.sort_unstable();
     let wanted: Vec<u64> = (6..30).filter(|n| n % 3 != 0).collect();
     assert_eq!((got, filtered), (wanted, 8));
-    until("the ranges are over", async || stream.standing(&group).await == (0, 0, 0, 0)).await;
+    until("the ranges are over", async || stream.progress(&group).await == (0, 0, 0, 0)).await;
 }
 
 #[tokio::test]
@@ -232,12 +232,12 @@ async fn a_replay_brings_what_is_wanted_now_and_a_range_that_nobody_wants_ends_a
     let (got, filtered, _) = drain(&worker, &group, 7).await;
     let wanted: Vec<u64> = (1..20).map(|n| n * 100 + 50).collect();
     assert_eq!((offsets(&got), filtered), (wanted, 1881));
-    until("the ranges are over", async || stream.standing(&group).await == (0, 0, 0, 0)).await;
+    until("the ranges are over", async || stream.progress(&group).await == (0, 0, 0, 0)).await;
     stream.change(&group, &["type=none"]).await;
     replay(&mut stream.conn, &group, from, to).await.unwrap();
     let (got, filtered, claims) = drain(&worker, &group, 7).await;
     assert_eq!((got.len(), filtered, claims), (0, 1900, 1));
-    assert_eq!(stream.standing(&group).await, (0, 0, 0, 0));
+    assert_eq!(stream.progress(&group).await, (0, 0, 0, 0));
 }
 
 /// Messages that transactional handlers have acked in a range stay acked, and leave with it.
@@ -258,7 +258,7 @@ async fn what_was_acked_in_transactions_is_not_wanted_again_nor_lost() {
     })
     .await;
     assert_eq!(again, [0, 4, 6, 8]);
-    until("the ranges are over", async || stream.standing(&group).await == (0, 0, 0, 0)).await;
+    until("the ranges are over", async || stream.progress(&group).await == (0, 0, 0, 0)).await;
     // A range that the filter excludes, with an ack in it that retention has overtaken.
     let (from, to) = (OffsetSpec::Offset(Offset(0)), OffsetSpec::Offset(Offset(4)));
     replay(&mut stream.conn, &group, from, to).await.unwrap();
@@ -267,7 +267,7 @@ async fn what_was_acked_in_transactions_is_not_wanted_again_nor_lost() {
     stream.change(&group, &["type=none"]).await;
     let passed = claim(&worker, &group, 3).await;
     assert_eq!((passed.deliveries.len(), passed.filtered, passed.lost), (0, 2, 1));
-    assert_eq!(stream.standing(&group).await, (0, 0, 1, 0));
+    assert_eq!(stream.progress(&group).await, (0, 0, 1, 0));
     assert_eq!(stream.number("SELECT COUNT(*) FROM queue_passed").await, 0);
 }
 
@@ -297,7 +297,7 @@ async fn a_suspect_is_alone_with_its_worker_whatever_lies_before_it() {
     }
     let rest = worker.claim_suspect_range(group_of).await.unwrap();
     assert_eq!((rest.deliveries.len(), rest.filtered), (0, 49));
-    until("the ranges are over", async || stream.standing(&group).await == (0, 0, 0, 0)).await;
+    until("the ranges are over", async || stream.progress(&group).await == (0, 0, 0, 0)).await;
 }
 
 #[tokio::test]

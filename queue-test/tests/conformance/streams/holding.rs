@@ -5,7 +5,7 @@ use std::time::Duration;
 use rowmq_core::connection::Connection;
 use rowmq_core::model::{Offset, OffsetSpec, PartitionNo};
 use rowmq_core::store::stream::holding::{Held, claims_of_group, names_held, ranges_held};
-use rowmq_core::store::stream::standing::of_group;
+use rowmq_core::store::stream::progress::of_group;
 
 use super::broadcast::{member, name, read_n};
 use super::{Stream, claim_n};
@@ -58,8 +58,8 @@ async fn the_claims_of_a_group_are_those_of_the_log_and_of_what_it_tries_again()
     stream.sql("UPDATE queue_range SET claimed_at = claimed_at - INTERVAL 1 HOUR").await;
     let old = claims_of_group(&mut stream.conn, of).await.unwrap();
     assert!(old[0].age_ms >= 3_600_000 && old[1].age_ms < 3_600_000, "{old:?}");
-    let standing = of_group(&mut stream.conn, of).await.unwrap()[0];
-    assert!(standing.held().is_some_and(|held| held >= Duration::from_secs(3600)), "{standing:?}");
+    let progress = of_group(&mut stream.conn, of).await.unwrap()[0];
+    assert!(progress.held().is_some_and(|held| held >= Duration::from_secs(3600)), "{progress:?}");
     // A range without a worker is not held, whenever it was claimed.
     one.stop().await.unwrap();
     assert_eq!(of_group(&mut stream.conn, of).await.unwrap()[0].held_ms, None);

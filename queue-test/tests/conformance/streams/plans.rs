@@ -12,9 +12,9 @@ use rowmq_core::model::{
 use rowmq_core::rescue::{Why, take_range_back};
 use rowmq_core::store::stream::holding::claims_of_group;
 use rowmq_core::store::stream::log::{self, Erased, Stretch};
-use rowmq_core::store::stream::member::standings;
+use rowmq_core::store::stream::member::progress as member_progress;
+use rowmq_core::store::stream::progress::of_group;
 use rowmq_core::store::stream::range::{self, Lock, held_back, messages_of, zombies};
-use rowmq_core::store::stream::standing::of_group;
 use rowmq_core::store::stream::{partition, passed};
 use rowmq_core::stream::broadcast::{forget_member, reset_members};
 use rowmq_core::stream::group::{group_settings, leave, replay, reset_group};
@@ -131,7 +131,7 @@ async fn broadcast(stream: &mut Stream, recorder: &Recorder, conn: &mut AsyncMys
     // Another worker has the name afterwards, and is reset.
     read_n(&two, &member(&group, Some("a")), 10).await;
     let broadcast = group.broadcast().unwrap();
-    assert_eq!(standings(conn, broadcast).await.unwrap().len(), 2);
+    assert_eq!(member_progress(conn, broadcast).await.unwrap().len(), 2);
     let reset = async |conn: &mut _| reset_members(conn, &group, OffsetSpec::Earliest).await;
     transaction(conn, "reset", reset).await.unwrap();
     read_n(&two, &member(&group, Some("a")), 10).await;

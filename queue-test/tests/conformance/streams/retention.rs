@@ -4,7 +4,7 @@ use rowmq_core::TopicName;
 use rowmq_core::connection::{Connection, transaction};
 use rowmq_core::model::{Offset, OffsetSpec, Retention, Settlement, TopicSettings};
 use rowmq_core::store::stream::log::Stretch;
-use rowmq_core::store::stream::standing;
+use rowmq_core::store::stream::progress;
 use rowmq_core::store::topic;
 use rowmq_core::stream::group::{create_group, replay, reset_group};
 use rowmq_core::stream::retention::{Excess, Removed, excess, remove_excess};
@@ -105,8 +105,8 @@ async fn old_messages_wait_for_the_slowest_group_unless_retention_is_hard() {
     assert_eq!((offsets(&got), lost), ((70..100).collect::<Vec<_>>(), 60));
     worker.settle(all(&got, &Settlement::Ack)).await.unwrap();
     worker.stop().await.unwrap();
-    let standing = standing::of_group(&mut stream.conn, slow.group().unwrap()).await.unwrap();
-    assert_eq!((standing[0].lag, standing[0].lost), (0, 60));
+    let progress = progress::of_group(&mut stream.conn, slow.group().unwrap()).await.unwrap();
+    assert_eq!((progress[0].lag, progress[0].lost), (0, 60));
 }
 
 #[tokio::test]
@@ -192,8 +192,8 @@ async fn a_reset_and_a_replay_wait_for_a_retention_under_way() {
         done.unwrap();
         let again = claim_n(&stream.worker().await, &group, 4).await;
         assert_eq!(offsets(&again), [6, 7, 8, 9], "replays {replays}");
-        let standing = standing::of_group(&mut stream.conn, group.group().unwrap()).await.unwrap();
-        assert_eq!((standing[0].lag, standing[0].lost), (4, 0), "replays {replays}");
+        let progress = progress::of_group(&mut stream.conn, group.group().unwrap()).await.unwrap();
+        assert_eq!((progress[0].lag, progress[0].lost), (4, 0), "replays {replays}");
     }
 }
 
@@ -237,8 +237,8 @@ async fn a_new_group_and_a_new_member_wait_for_a_retention_under_way() {
     created.unwrap();
     assert_eq!(offsets(&read.unwrap().deliveries), [6, 7, 8, 9]);
     let new = topic::existing(&mut stream.conn, &name).await.unwrap();
-    let standing = standing::of_group(&mut stream.conn, new.group().unwrap()).await.unwrap();
-    assert_eq!((standing[0].lag, standing[0].lost), (4, 0));
+    let progress = progress::of_group(&mut stream.conn, new.group().unwrap()).await.unwrap();
+    assert_eq!((progress[0].lag, progress[0].lost), (4, 0));
     let lost = "SELECT CAST(SUM(lost) AS SIGNED) FROM queue_member";
     assert_eq!(stream.number(lost).await, 0);
 }
@@ -275,8 +275,8 @@ async fn a_failed_message_that_retention_has_removed_is_lost_and_holds_nothing_u
     })
     .await;
     assert_eq!(stream.number("SELECT COUNT(*) FROM queue_scheduled").await, 1);
-    let standing = standing::of_group(&mut stream.conn, group.group().unwrap()).await.unwrap();
-    assert_eq!(standing[0].lost, 2);
+    let progress = progress::of_group(&mut stream.conn, group.group().unwrap()).await.unwrap();
+    assert_eq!(progress[0].lost, 2);
 }
 
 #[tokio::test]

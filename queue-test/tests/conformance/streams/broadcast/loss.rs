@@ -24,8 +24,8 @@ async fn retention_waits_for_named_members_until_they_are_forgotten() {
     stream.age(20).await;
     stream.retain(by_time(false)).await;
     assert_eq!(stream.prune().await, 15);
-    let standings = member::standings(&mut stream.conn, group.broadcast().unwrap()).await.unwrap();
-    let one = &standings[0];
+    let progress = member::progress(&mut stream.conn, group.broadcast().unwrap()).await.unwrap();
+    let one = &progress[0];
     assert_eq!((one.member.as_str(), one.next.0, one.lag, one.lost), ("a", 5, 15, 0));
     assert_eq!(one.worker, Some(worker.id()));
     assert!(one.lag_ms.is_some());

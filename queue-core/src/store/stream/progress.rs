@@ -15,7 +15,7 @@ use crate::store::moment::maybe_age;
 
 /// How far a group has come in a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Standing {
+pub struct GroupProgress {
     /// The partition.
     pub partition: PartitionNo,
     /// The offset of the oldest message kept.
@@ -42,7 +42,7 @@ pub struct Standing {
     pub lost: u64,
 }
 
-impl Standing {
+impl GroupProgress {
     /// Returns how long the oldest message has waited for the group.
     #[must_use]
     pub fn age(&self) -> Option<Duration> {
@@ -59,7 +59,7 @@ impl Standing {
 /// PRIMARY of cursors and partitions, KEY (`group_id`, `partition_no`) of the ranges, and a dive
 /// into the log for each partition: reads how far the group has come. The cost does not depend on
 /// its lag.
-pub async fn of_group(conn: &mut impl Connection, group: Group) -> Result<Vec<Standing>> {
+pub async fn of_group(conn: &mut impl Connection, group: Group) -> Result<Vec<GroupProgress>> {
     let statement = Statement::new(
         "SELECT s.*, (SELECT TIMESTAMPDIFF(MICROSECOND, \
          IF(l.messages = 1, l.enqueued_at, l.sequenced_at), UTC_TIMESTAMP(6)) DIV 1000 \
@@ -83,7 +83,7 @@ pub async fn of_group(conn: &mut impl Connection, group: Group) -> Result<Vec<St
     load_surely(conn, "read how far the group has come", statement).await
 }
 
-impl FromRow for Standing {
+impl FromRow for GroupProgress {
     fn from_row<'r, R: Row<'r, Mysql>>(columns: &mut Columns<'_, R>) -> deserialize::Result<Self> {
         let (partition, first, end, cursor): (_, _, Offset, Offset) = columns.take()?;
         let (generation, lost, mark, claimed) = columns.take()?;

@@ -8,7 +8,7 @@ use rowmq_core::TopicName;
 use rowmq_core::connection::{SessionKind, connect, transaction};
 use rowmq_core::model::{OffsetSpec, TopicSettings};
 use rowmq_core::store;
-use rowmq_core::store::stream::standing;
+use rowmq_core::store::stream::progress;
 use rowmq_core::stream::group::{create_group, reset_group};
 use serde::Serialize;
 use tokio::time::Instant;
@@ -19,13 +19,13 @@ use crate::figure::{Name, Sample, quantile};
 
 /// A group in front of a long log.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub(crate) struct Standing {
+pub(crate) struct LongLog {
     /// Messages of the log.
     pub(crate) log: u64,
     /// Partitions of the stream.
     pub(crate) partitions: u32,
     /// What is timed.
-    pub(crate) asked: StandingAsked,
+    pub(crate) asked: LongLogAsked,
     /// How many times.
     pub(crate) asks: usize,
     /// Bytes of a body.
@@ -35,14 +35,14 @@ pub(crate) struct Standing {
 /// The timed operation on a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum StandingAsked {
+pub(crate) enum LongLogAsked {
     /// Its reset, in turn to the oldest message, to the newest, and to a time between them.
     Reset,
     /// Its lag, in messages and in seconds.
     Lag,
 }
 
-pub(in crate::load) async fn run(arena: &Arena, load: Standing) -> anyhow::Result<Sample> {
+pub(in crate::load) async fn run(arena: &Arena, load: LongLog) -> anyhow::Result<Sample> {
     let mut conn = connect(arena.url(), SessionKind::Plain).await?;
     let stream = fill(&mut conn, 0, load.body, load.partitions).await?;
     let begun = store::topic::server_time(&mut conn).await?.and_utc();
@@ -59,14 +59,14 @@ pub(in crate::load) async fn run(arena: &Arena, load: Standing) -> anyhow::Resul
     for ask in 0..load.asks {
         let start = Instant::now();
         match load.asked {
-            StandingAsked::Reset => {
+            LongLogAsked::Reset => {
                 let to = places[ask % places.len()];
                 let reset = async |conn: &mut _| reset_group(conn, &topic, to).await;
                 transaction(&mut conn, "reset the group", reset).await?;
             }
-            StandingAsked::Lag => {
-                let standings = standing::of_group(&mut conn, group).await?;
-                let lag: u64 = standings.iter().map(|standing| standing.lag).sum();
+            LongLogAsked::Lag => {
+                let progress = progress::of_group(&mut conn, group).await?;
+                let lag: u64 = progress.iter().map(|one| one.lag).sum();
                 ensure!(lag == load.log, "the lag is {lag}, and not {}", load.log);
             }
         }

@@ -16,7 +16,7 @@ use crate::store::moment::maybe_age;
 
 /// How far a named member has come in a partition, for operators.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct MemberStanding {
+pub struct MemberProgress {
     /// The member.
     pub member: MemberName,
     /// The partition.
@@ -39,7 +39,7 @@ pub struct MemberStanding {
     pub told_at: DateTime<Utc>,
 }
 
-impl MemberStanding {
+impl MemberProgress {
     /// Returns how long the oldest message has waited for the member.
     #[must_use]
     pub fn age(&self) -> Option<Duration> {
@@ -49,10 +49,7 @@ impl MemberStanding {
 
 /// PRIMARY of members, partitions and workers, and a dive into the log for each row: reads how far
 /// every named member of the group has come. The cost does not depend on the members' lag.
-pub async fn standings(
-    conn: &mut impl Connection,
-    group: Broadcast,
-) -> Result<Vec<MemberStanding>> {
+pub async fn progress(conn: &mut impl Connection, group: Broadcast) -> Result<Vec<MemberProgress>> {
     let statement = Statement::new(
         "SELECT m.name, m.partition_no, p.first_offset, p.next_offset AS end_offset, \
          m.next_offset, m.lost, w.id AS worker, m.told_at, \
@@ -72,7 +69,7 @@ pub async fn standings(
     load_surely(conn, "read how far the members have come", statement).await
 }
 
-impl FromRow for MemberStanding {
+impl FromRow for MemberProgress {
     fn from_row<'r, R: Row<'r, Mysql>>(columns: &mut Columns<'_, R>) -> deserialize::Result<Self> {
         let (member, partition) = columns.take()?;
         let (first, end, next): (Offset, Offset, Offset) = columns.take()?;

@@ -1,11 +1,11 @@
-//! A server's standing in its cluster: whether it takes writes.
+//! A server's role in its cluster: whether it takes writes.
 
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Error, Row};
 
-/// A server's standing.
+/// A server's role.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub(crate) struct ServerRole {
     /// The reason it takes no writes, if there is one.
     pub(crate) refusal: Option<String>,
     /// Whether it is a Galera node; every Galera node takes writes.
@@ -18,7 +18,7 @@ pub(crate) struct Standing {
 /// No index: asks whether the server takes writes. Every server accepts the statement: what only
 /// one product knows is in comments that only that product reads. A MariaDB without Galera may not
 /// know `@@wsrep_on`.
-const STANDING: &str = "SELECT CAST(@@global.read_only AS CHAR) AS read_only, \
+const ROLE: &str = "SELECT CAST(@@global.read_only AS CHAR) AS read_only, \
      CAST(@@global.innodb_read_only AS CHAR) AS innodb_read_only \
      /*!80000 , CAST(@@global.super_read_only AS CHAR) AS super_read_only */ \
      /*M!100600 , (SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_VARIABLES \
@@ -34,17 +34,17 @@ const NODE: &str = "SET SESSION wsrep_sync_wait = 1; \
      WHERE VARIABLE_NAME = 'WSREP_CLUSTER_STATUS') AS wsrep_cluster_status; \
      SET SESSION wsrep_sync_wait = DEFAULT";
 
-/// Runs the statements that set a session up, and asks for the server's standing in the same round
+/// Runs the statements that set a session up, and asks for the server's role in the same round
 /// trip; a Galera node costs one more.
-pub(crate) async fn set_up(conn: &mut Conn, setup: &str) -> Result<Standing, Error> {
-    let row = answer(conn, &format!("{setup}; {STANDING}")).await?;
+pub(crate) async fn set_up(conn: &mut Conn, setup: &str) -> Result<ServerRole, Error> {
+    let row = answer(conn, &format!("{setup}; {ROLE}")).await?;
     let galera = row.iter().any(|(name, value)| name == "wsrep_on" && is_on(value));
     let on = row.iter().find(|(name, value)| name != "wsrep_on" && is_on(value));
     let mut refusal = on.map(|(name, value)| format!("{name} is {value}"));
     if galera && refusal.is_none() {
         refusal = cut_off(&answer(conn, NODE).await?);
     }
-    Ok(Standing { refusal, galera, greeted_as: conn.id() })
+    Ok(ServerRole { refusal, galera, greeted_as: conn.id() })
 }
 
 /// Newer servers have values besides ON and OFF, all of which refuse writes.
