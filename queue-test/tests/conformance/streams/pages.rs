@@ -12,6 +12,7 @@ use rowmq_core::model::{
     TopicSettings,
 };
 use rowmq_core::store::find::Bodies;
+use rowmq_core::store::stream::log::{self, Stretch};
 use rowmq_core::stream::group::group_settings;
 use rowmq_core::worker::Settled;
 use rowmq_core::{Delivery, NewMessage, enqueue_all, stream};
@@ -20,6 +21,7 @@ use rowmq_test::until;
 use super::broadcast::member;
 use super::retention::by_time;
 use super::{Stream, claim_n, offsets};
+use crate::inspect::rows_read;
 use crate::scene::{all, bodies, settle, text};
 
 /// Messages with everything that a message of a stream may have, one in three with nothing.
@@ -87,6 +89,29 @@ async fn rows_and_pages_are_read_as_one_log() {
     found.extend(claim_n(&worker, &group, 101).await);
     let numbers: Vec<_> = (0..200).map(|n| n.to_string()).collect();
     assert_eq!(bodies(&found), numbers);
+}
+
+/// The rows behind its end hold one message each, which may be large.
+#[tokio::test]
+async fn a_claim_of_a_page_and_of_rows_reads_no_row_behind_its_end() {
+    let mut stream = Stream::new(1).await;
+    stream.enqueue(0..64).await;
+    stream.sequence().await;
+    stream.sql("UPDATE queue_partition SET pages = FALSE").await;
+    stream.enqueue(64..200).await;
+    stream.sequence().await;
+    let (stream, conn) = (stream.topic.id, &mut stream.conn);
+    let stretch = |hi| Stretch { stream, partition: PartitionNo(0), lo: Offset(0), hi: Offset(hi) };
+    // To read what was read is a read, too.
+    let mut read = vec![rows_read(conn).await, rows_read(conn).await];
+    for hi in [64, 100] {
+        let found = log::headers(conn, stretch(hi)).await.unwrap();
+        assert!(found.into_iter().map(|(at, _)| at.0).eq(0..hi));
+        read.push(rows_read(conn).await);
+    }
+    let read: Vec<_> = read.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    let (page, page_and_rows) = (read[1] - read[0], read[2] - read[0]);
+    assert!(page <= 3 && page_and_rows <= 36 + 3, "{read:?}");
 }
 
 #[tokio::test]

@@ -281,13 +281,17 @@ pub(super) fn select(bodies: Bodies) -> String {
     format!("SELECT {COLUMNS}, {body}")
 }
 
-/// Limits a SELECT to the rows with messages of a stretch, in order. There are at most as many as
-/// it has offsets, and the limit keeps the server from reading the rows behind them.
+/// Limits a SELECT to the rows with messages of a stretch, in order. The last of them is the first
+/// that ends at the stretch's last offset or behind it: from rows behind that, the server would
+/// read the bodies before it finds that they are not wanted.
 fn within(select: Statement<'_>, stretch: Stretch) -> Statement<'_> {
+    let last = stretch.hi.0.saturating_sub(1);
     select
         .sql(
             " FROM queue_log FORCE INDEX (PRIMARY) WHERE topic_id = ? AND partition_no = ? \
-             AND offset_no >= ? AND offset_no < ? AND offset_no + 1 < ? + messages",
+             AND offset_no >= ? AND offset_no < ? AND offset_no + 1 < ? + messages \
+             AND offset_no <= COALESCE((SELECT MIN(l.offset_no) FROM queue_log l \
+             WHERE l.topic_id = ? AND l.partition_no = ? AND l.offset_no >= ?), ?)",
         )
         .sql(IN_ORDER)
         .sql(" LIMIT ?")
@@ -296,5 +300,8 @@ fn within(select: Statement<'_>, stretch: Stretch) -> Statement<'_> {
         .number(stretch.lo.0)
         .number(stretch.hi.0.saturating_add(PAGE - 1))
         .number(stretch.hi.0)
+        .number(stretch.stream.0)
+        .number(stretch.partition.0)
+        .numbers([last, last])
         .number(stretch.hi.0.saturating_sub(stretch.lo.0))
 }
