@@ -93,7 +93,7 @@ names! {
     BACKLOG_FULL = "queue_backlog_full", gauge, Count, "1 while a topic that has a limit is full.";
     DEPTH = "queue_depth", gauge, Count, "Messages of a topic by state, counted up to 10000.";
     LAG = "queue_group_lag", gauge, Count, "Messages of its stream that a group is not through with, by group.";
-    LAG_SECONDS = "queue_group_lag_seconds", gauge, Seconds, "How long the oldest of those has been there, by group.";
+    LAG_SECONDS = "queue_group_lag_seconds", gauge, Seconds, "How long the oldest of those has been in the log, by group.";
     OLDEST_SECONDS = "queue_oldest_age_seconds", gauge, Seconds, "Age of a topic's oldest message that is not settled.";
     GROUP_POSITION = "queue_group_position", gauge, Count, "How far a group has come: the sum over the partitions of the lowest offset that it is not through with.";
     RETENTION_USED = "queue_group_retention_used_ratio", gauge, Count, "Share of its stream's retention time that the oldest message a group is not through with has used up.";

@@ -17,7 +17,7 @@ pub struct GroupStatus {
     pub topic: Topic,
     /// Messages that it has not finished; for a broadcast group, those of its slowest named member.
     pub lag: u64,
-    /// How long the oldest of those has been there, in milliseconds; `None` if there is none.
+    /// How long the oldest of those has been in the log, in milliseconds; `None` if there is none.
     pub lag_ms: Option<u64>,
     /// How many of those its members have claimed.
     pub claimed: u64,

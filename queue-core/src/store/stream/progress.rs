@@ -30,8 +30,8 @@ pub struct GroupProgress {
     pub lag: u64,
     /// Those of them that members have claimed or given back.
     pub claimed: u64,
-    /// How long the oldest unhandled message has been there, in milliseconds; `None` if there is
-    /// none.
+    /// How long the oldest unhandled message has been in the log, in milliseconds; `None` if there
+    /// is none.
     pub lag_ms: Option<u64>,
     /// How long the oldest claim of a member has been held, in milliseconds; `None` when there is
     /// none.
@@ -43,7 +43,7 @@ pub struct GroupProgress {
 }
 
 impl GroupProgress {
-    /// Returns how long the oldest message has waited for the group.
+    /// Returns how long the oldest unhandled message has been in the log.
     #[must_use]
     pub fn age(&self) -> Option<Duration> {
         self.lag_ms.map(Duration::from_millis)
@@ -61,8 +61,8 @@ impl GroupProgress {
 /// its lag.
 pub async fn of_group(conn: &mut impl Connection, group: Group) -> Result<Vec<GroupProgress>> {
     let statement = Statement::new(
-        "SELECT s.*, (SELECT TIMESTAMPDIFF(MICROSECOND, \
-         IF(l.messages = 1, l.enqueued_at, l.sequenced_at), UTC_TIMESTAMP(6)) DIV 1000 \
+        "SELECT s.*, \
+         (SELECT TIMESTAMPDIFF(MICROSECOND, l.sequenced_at, UTC_TIMESTAMP(6)) DIV 1000 \
          FROM queue_log l FORCE INDEX (PRIMARY) WHERE l.topic_id = ? \
          AND l.partition_no = s.partition_no AND l.offset_no >= s.mark \
          ORDER BY l.topic_id, l.partition_no, l.offset_no LIMIT 1) AS lag_ms \

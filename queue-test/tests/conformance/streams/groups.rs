@@ -4,13 +4,18 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rowmq_core::model::{DeadCause, Offset, OffsetSpec, Settlement};
+use rowmq_core::store::stream::member::standings;
+use rowmq_core::store::stream::standing::of_group;
 use rowmq_core::store::stream::{cursor, range};
 use rowmq_core::stream::group::{replay, reset_group};
 use rowmq_core::worker::SettleOutcome;
 use rowmq_test::until;
 
+use super::broadcast::{member, read_n};
 use super::{Stream, claim_n, offsets};
 use crate::scene::{all, bodies, numbers, retry, start_worker, worker_options};
+
+const HOUR: Duration = Duration::from_secs(3600);
 
 const RANGES: &str = "SELECT COUNT(*) FROM queue_range";
 
@@ -41,6 +46,29 @@ async fn each_group_gets_every_message_and_each_message_goes_to_one_member() {
         }
     }
     assert_eq!(stream.number("SELECT SUM(messages) FROM queue_log").await, 300);
+}
+
+#[tokio::test]
+async fn the_lag_in_time_counts_from_the_offset_in_rows_and_in_pages() {
+    for (in_pages, messages) in [(false, 2), (true, 1), (true, 2)] {
+        let mut stream = if in_pages { Stream::new(1).await } else { Stream::in_rows(1).await };
+        let group = stream.group("g", false).await;
+        let to_all = stream.broadcast(OffsetSpec::Earliest).await;
+        stream.enqueue(0..messages).await;
+        stream.sequence().await;
+        read_n(&stream.worker().await, &member(&to_all, Some("a")), messages).await;
+        stream
+            .sql(
+                "UPDATE queue_log SET enqueued_at = enqueued_at - INTERVAL 2 HOUR, \
+                 sequenced_at = sequenced_at - INTERVAL 1 HOUR",
+            )
+            .await;
+        let of_group = of_group(&mut stream.conn, group.group().unwrap()).await.unwrap();
+        let of_member = standings(&mut stream.conn, to_all.broadcast().unwrap()).await.unwrap();
+        for age in [of_group[0].age(), of_member[0].age()] {
+            assert!(age.is_some_and(|age| (HOUR..HOUR * 3 / 2).contains(&age)), "{age:?}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -29,7 +29,7 @@ pub struct MemberProgress {
     pub next: Offset,
     /// Messages from there on.
     pub lag: u64,
-    /// How long the oldest of those has been there, in milliseconds; `None` when there is none.
+    /// How long the oldest of those has been in the log, in milliseconds; `None` if there is none.
     pub lag_ms: Option<u64>,
     /// Messages that retention removed before the member had read them.
     pub lost: u64,
@@ -40,7 +40,7 @@ pub struct MemberProgress {
 }
 
 impl MemberProgress {
-    /// Returns how long the oldest message has waited for the member.
+    /// Returns how long the oldest of its messages has been in the log.
     #[must_use]
     pub fn age(&self) -> Option<Duration> {
         self.lag_ms.map(Duration::from_millis)
@@ -53,8 +53,7 @@ pub async fn progress(conn: &mut impl Connection, group: Broadcast) -> Result<Ve
     let statement = Statement::new(
         "SELECT m.name, m.partition_no, p.first_offset, p.next_offset AS end_offset, \
          m.next_offset, m.lost, w.id AS worker, m.told_at, \
-         (SELECT TIMESTAMPDIFF(MICROSECOND, \
-         IF(l.messages = 1, l.enqueued_at, l.sequenced_at), UTC_TIMESTAMP(6)) DIV 1000 \
+         (SELECT TIMESTAMPDIFF(MICROSECOND, l.sequenced_at, UTC_TIMESTAMP(6)) DIV 1000 \
          FROM queue_log l FORCE INDEX (PRIMARY) WHERE l.topic_id = ? \
          AND l.partition_no = m.partition_no AND l.offset_no >= m.next_offset \
          ORDER BY l.topic_id, l.partition_no, l.offset_no LIMIT 1) AS lag_ms \
