@@ -366,7 +366,7 @@ async fn doorbell(url: &ServerUrl) -> Check {
 
 /// Only the speed of streams depends on it.
 async fn pages(conn: &mut impl Connection) -> Result<Check> {
-    let detail = if migration::writes_pages(conn).await? {
+    let detail = if migration::are_pages_on(conn).await? {
         "the logs of streams hold several messages a row"
     } else {
         "the logs of streams hold a message a row; pages are faster: `rowmq migrate --pages`, once no program of version 0.1 is in use"

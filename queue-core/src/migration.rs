@@ -99,7 +99,7 @@ pub async fn run(url: &ServerUrl) -> Result<Vec<Pending>> {
     }
     if applied.is_empty() {
         // No older program can be at work in a new database.
-        turn_pages_on(&mut conn, url).await?;
+        turn_on(&mut conn, url).await?;
     }
     // The driver closes the connection some time after this. After an error the lock ends with it.
     store::migration::release_lock(&mut conn).await?;
@@ -114,13 +114,13 @@ async fn lock(conn: &mut impl Connection, url: &ServerUrl) -> Result<()> {
 }
 
 /// Returns whether the logs of streams are written in pages. They are in databases that this
-/// release has created, and in others after [`write_pages`].
+/// release has created, and in others after [`turn_pages_on`].
 ///
 /// # Errors
 /// [`Error::Connect`]; a database failure.
-pub async fn writes_pages(url: &ServerUrl) -> Result<bool> {
+pub async fn are_pages_on(url: &ServerUrl) -> Result<bool> {
     let mut conn = connect_to_any(url, SessionKind::Plain).await?;
-    store::migration::writes_pages(&mut conn).await
+    store::migration::are_pages_on(&mut conn).await
 }
 
 /// Has the logs of streams written in pages from now on, which programs of version 0.1 cannot read:
@@ -128,16 +128,16 @@ pub async fn writes_pages(url: &ServerUrl) -> Result<bool> {
 ///
 /// # Errors
 /// [`CannotMigrate::OldWorkers`] if one of them is alive; otherwise as [`run`].
-pub async fn write_pages(url: &ServerUrl) -> Result<()> {
+pub async fn turn_pages_on(url: &ServerUrl) -> Result<()> {
     let mut conn = connect(url, SessionKind::Plain).await?;
     lock(&mut conn, url).await?;
-    if !store::migration::writes_pages(&mut conn).await? {
-        turn_pages_on(&mut conn, url).await?;
+    if !store::migration::are_pages_on(&mut conn).await? {
+        turn_on(&mut conn, url).await?;
     }
     store::migration::release_lock(&mut conn).await
 }
 
-async fn turn_pages_on(conn: &mut impl Connection, url: &ServerUrl) -> Result<()> {
+async fn turn_on(conn: &mut impl Connection, url: &ServerUrl) -> Result<()> {
     let refusing = store::migration::refuse_old_workers(conn).await;
     let workers = store::migration::old_workers(conn).await?;
     if workers > 0 {
@@ -146,7 +146,7 @@ async fn turn_pages_on(conn: &mut impl Connection, url: &ServerUrl) -> Result<()
     }
     refusing?;
     store::migration::default_to_pages(conn).await?;
-    store::migration::write_pages(conn).await
+    store::migration::turn_pages_on(conn).await
 }
 
 /// Whether this program knows every migration of the database. If not, it is older than the program

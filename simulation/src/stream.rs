@@ -34,7 +34,7 @@ pub(crate) async fn create(
     let of_stream = TopicSettings { retention, trace: settings.trace, ..TopicSettings::default() };
     create_stream(conn, &stage.topic, streamed.partitions, &of_stream).await?;
     if streamed.pages {
-        store::migration::write_pages(conn).await?;
+        store::migration::turn_pages_on(conn).await?;
     }
     for (n, ordered) in streamed.groups.iter().enumerate() {
         let name = TopicName::of_group(&stage.topic, &format!("g{n}"))?;

@@ -62,9 +62,9 @@ impl Migrate {
             format!("The database '{database}' has been migrated: {}.", applied.join(", "))
         };
         if self.pages {
-            migration::write_pages(&url).await?;
+            migration::turn_pages_on(&url).await?;
         }
-        let pages = if migration::writes_pages(&url).await? {
+        let pages = if migration::are_pages_on(&url).await? {
             ""
         } else {
             " The logs of streams hold a message a row: run `rowmq migrate --pages` once no program of version 0.1 is in use."

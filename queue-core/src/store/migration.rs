@@ -63,18 +63,17 @@ pub async fn record(conn: &mut impl Connection, name: &str) -> Result<()> {
 /// The constraint that keeps out workers that cannot read pages.
 const READS_PAGES: &str = "queue_worker_reads_pages";
 
-/// What has the logs of streams written in pages: no worker registers that
-/// cannot read them, then new partitions have pages, and then all others.
-const WRITE_PAGES: [&str; 3] = [
-    "ALTER TABLE queue_worker ADD CONSTRAINT queue_worker_reads_pages \
-     CHECK (state <> 'alive' OR version NOT LIKE '0.1.%')",
-    "ALTER TABLE queue_partition ALTER COLUMN pages SET DEFAULT TRUE",
-    "UPDATE queue_partition SET pages = TRUE",
-];
+const REFUSE_OLD_WORKERS: &str = "ALTER TABLE queue_worker \
+     ADD CONSTRAINT queue_worker_reads_pages \
+     CHECK (state <> 'alive' OR version NOT LIKE '0.1.%')";
+
+const DEFAULT_TO_PAGES: &str = "ALTER TABLE queue_partition ALTER COLUMN pages SET DEFAULT TRUE";
+
+const TURN_PAGES_ON: &str = "UPDATE queue_partition SET pages = TRUE";
 
 /// No index: returns whether the logs of all streams are written in pages.
 /// False for tables of an older release.
-pub async fn writes_pages(conn: &mut impl Connection) -> Result<bool> {
+pub async fn are_pages_on(conn: &mut impl Connection) -> Result<bool> {
     let statement = Statement::new(
         "SELECT CAST(COUNT(*) AS SIGNED) AS n FROM information_schema.COLUMNS \
          WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'queue_partition' \
@@ -108,16 +107,20 @@ pub async fn refuse_old_workers(conn: &mut impl Connection) -> Result<()> {
     )
     .bytes(READS_PAGES.as_bytes());
     let rows: Vec<u64> = load(conn, "see who may register", statement).await?;
-    if rows.first().is_some_and(|n| *n > 0) { Ok(()) } else { apply(conn, WRITE_PAGES[0]).await }
+    if rows.first().is_some_and(|n| *n > 0) {
+        Ok(())
+    } else {
+        apply(conn, REFUSE_OLD_WORKERS).await
+    }
 }
 
 /// Writes the logs of new streams in pages.
 pub async fn default_to_pages(conn: &mut impl Connection) -> Result<()> {
-    apply(conn, WRITE_PAGES[1]).await
+    apply(conn, DEFAULT_TO_PAGES).await
 }
 
 /// No index: writes the logs of all streams in pages from now on.
-pub async fn write_pages(conn: &mut impl Connection) -> Result<()> {
-    execute_surely(conn, "write pages", Statement::new(WRITE_PAGES[2])).await?;
+pub async fn turn_pages_on(conn: &mut impl Connection) -> Result<()> {
+    execute_surely(conn, "write pages", Statement::new(TURN_PAGES_ON)).await?;
     Ok(())
 }

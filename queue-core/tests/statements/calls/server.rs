@@ -48,11 +48,11 @@ async fn migrations(conn: &mut Recorder) {
     drop(migration::applied(conn).await);
     drop(migration::apply(conn, "SELECT 1").await);
     drop(migration::record(conn, "one").await);
-    drop(migration::writes_pages(conn).await);
+    drop(migration::are_pages_on(conn).await);
     drop(migration::old_workers(conn).await);
     drop(migration::refuse_old_workers(conn).await);
     drop(migration::default_to_pages(conn).await);
-    drop(migration::write_pages(conn).await);
+    drop(migration::turn_pages_on(conn).await);
 }
 
 async fn procedures(conn: &mut Recorder) {
