@@ -8,6 +8,7 @@ use rowmq_core::store::find::Bodies;
 use rowmq_core::store::stream::log::{self, Stretch};
 use rowmq_core::store::topic::server_time;
 use rowmq_core::{Error, MsgId, NewMessage, enqueue_all, store};
+use rowmq_test::PATIENCE;
 use uuid::Uuid;
 
 use super::Stream;
@@ -197,7 +198,9 @@ async fn a_search_beyond_the_end_of_the_log_finds_nothing_and_ends() {
         let place = Filter { position: Some(at(0, offset)), ..Filter::default() };
         assert_eq!(stream.find(place).await.found.len(), 0, "{offset}");
         let after = Some(PageToken::Log(vec![at(0, offset)]));
-        assert_eq!(stream.find_from(Filter::default(), after, 9).await.found.len(), 3, "{offset}");
+        let search = stream.find_from(Filter::default(), after, 9);
+        let answer = tokio::time::timeout(PATIENCE, search).await.expect("the search ends");
+        assert_eq!(answer.found.len(), 3, "{offset}");
     }
 }
 
