@@ -47,7 +47,7 @@ async fn log(database: &TestDatabase) -> Vec<(u64, String)> {
     let stretch = Stretch { stream, partition: PartitionNo(0), lo, hi };
     let read = store::stream::log::read(&mut conn, stretch, reading).await.expect("read");
     let text = |body: Vec<u8>| String::from_utf8(body).expect("text");
-    read.into_iter().map(|one| (one.row.0, text(one.body))).collect()
+    read.deliveries.into_iter().map(|one| (one.row.0, text(one.body))).collect()
 }
 
 async fn sequence_all(database: &TestDatabase, name: &TopicName) {

@@ -118,7 +118,7 @@ async fn stream(
         let stretch = Stretch { stream: topic.id, partition: one.no, lo: *lo, hi };
         let reading = Reading { group: topic.id, claim_no: ClaimNo(0), delivery_no: DeliveryNo(0) };
         let read = async |conn: &mut Link| log::read(conn, stretch, reading).await;
-        for delivery in session.call("read the log", read).await? {
+        for delivery in session.call("read the log", read).await?.deliveries {
             if *left == 0 {
                 return Ok(());
             }

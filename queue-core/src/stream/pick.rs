@@ -2,7 +2,7 @@ use std::collections::HashSet;
 
 use crate::connection::Connection;
 use crate::model::{HeaderFilter, Offset, RangeId, Result};
-use crate::store::stream::log::{self, Stretch};
+use crate::store::stream::log::{self, Seen, Stretch};
 use crate::store::stream::passed;
 
 /// The most messages whose headers a claim reads under the lock of its group's cursor, while the
@@ -37,9 +37,9 @@ pub(crate) async fn pick(
     while lo < end && (picked.wanted.len() as u64) < limit {
         let hi = end.min(lo + look);
         let stretch = Stretch { lo: Offset(lo), hi: Offset(hi), ..stretch };
-        for (offset, headers) in log::headers(conn, stretch).await? {
+        for (offset, seen) in log::headers(conn, stretch).await? {
             // A damaged page is for every group: each must hear of it.
-            if !filter.wants(&headers) && headers.damaged_page().is_none() {
+            if matches!(&seen, Seen::Headers(headers) if !filter.wants(headers)) {
                 picked.filtered.push(offset);
             } else if (picked.wanted.len() as u64) < limit {
                 picked.wanted.push(offset);

@@ -100,7 +100,7 @@ impl Stream {
         let mut logged = Vec::new();
         for end in partition::all(&mut self.conn, stream).await.unwrap() {
             let stretch = Stretch { stream, partition: end.no, lo: end.first, hi: end.next };
-            logged.extend(log::read(&mut self.conn, stretch, reading).await.unwrap());
+            logged.extend(log::read(&mut self.conn, stretch, reading).await.unwrap().deliveries);
         }
         logged
     }

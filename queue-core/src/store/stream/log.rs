@@ -5,8 +5,8 @@ mod read;
 
 #[cfg(feature = "simulation")]
 pub use self::read::ids;
-pub(super) use self::read::{Bodies, Message, all, places, some};
-pub use self::read::{headers, hidden, msg_ids, read, read_some};
+pub(super) use self::read::{Bodies, Message, Placed, all, places, some};
+pub use self::read::{Messages, Seen, headers, msg_ids, read, read_some};
 
 use chrono::{DateTime, NaiveDateTime, Utc};
 use diesel::prelude::*;

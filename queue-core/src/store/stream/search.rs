@@ -1,6 +1,6 @@
 //! Finding messages of a log.
 
-use super::log::{self, Bodies, Message, Stretch};
+use super::log::{self, Bodies, Message, Placed, Stretch};
 use crate::connection::{Connection, Statement};
 use crate::model::found::{Filter, Found, State, Trace};
 use crate::model::{
@@ -35,10 +35,9 @@ pub async fn newest(
     let mut lo = Offset(stretch.hi.0.saturating_sub(limit.into())).max(stretch.lo);
     let newest = Stretch { lo, ..stretch };
     let messages = log::all(conn, newest, Bodies::Leave).await?;
-    let is_damaged = |it: &Message| it.headers.damaged_page().is_some();
-    if messages.first().is_some_and(|(_, oldest)| is_damaged(oldest)) {
+    if let Some(first) = messages.first().and_then(|oldest| oldest.damaged_from) {
         // The next stretch begins before this page, so that it is met once.
-        lo = log::begin_of(conn, stretch.stream, stretch.partition, lo).await?.max(stretch.lo);
+        lo = lo.min(first).max(stretch.lo);
     }
     let wants = |it: &Message| {
         (ids.is_empty() || ids.contains(&it.msg_id))
@@ -53,11 +52,11 @@ pub async fn newest(
     };
     let seen = messages.len();
     let (wanted, others): (Vec<_>, Vec<_>) =
-        messages.into_iter().rev().partition(|(_, message)| wants(message));
-    let damaged = others.into_iter().filter(|(_, message)| is_damaged(message));
+        messages.into_iter().rev().partition(|one| wants(&one.message));
+    let damaged = others.into_iter().filter(|one| one.damaged_from.is_some());
     Ok(Looked {
-        wanted: wanted.into_iter().map(|(offset, _)| offset).collect(),
-        damaged: damaged.map(|(offset, _)| offset).collect(),
+        wanted: wanted.into_iter().map(|one| one.at).collect(),
+        damaged: damaged.map(|one| one.at).collect(),
         seen,
         oldest: Some(lo).filter(|lo| *lo > stretch.lo),
     })
@@ -78,7 +77,9 @@ pub async fn at(
         Stretch { stream: stream.id, partition, lo: *lo, hi: Offset(last.0.saturating_add(1)) };
     let read = if bodies == find::Bodies::Read { Bodies::Read } else { Bodies::Measure };
     let messages = log::some(conn, stretch, &offsets, read).await?;
-    let found = |(offset, message)| found(stream, Position { partition, offset }, message, read);
+    let found = |Placed { at: offset, message, .. }| {
+        found(stream, Position { partition, offset }, message, read)
+    };
     Ok(messages.into_iter().rev().map(found).collect())
 }
 

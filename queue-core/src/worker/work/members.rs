@@ -60,15 +60,16 @@ impl Work {
                     let wanted = log::read_some(conn, stretch, reading, &picked.wanted).await?;
                     (hi, picked.filtered.len() as u64, wanted)
                 };
-                let hidden = log::hidden(conn, stretch, &wanted).await?.len() as u64;
-                Ok((hi, filtered, hidden, wanted))
+                Ok((hi, filtered, wanted))
             };
             let read = session.call("read the log", read).await;
             self.cursor(group.id).answered(&read, limit);
-            let hidden;
-            (stretch.hi, filtered, hidden, deliveries) = read?;
+            let wanted;
+            (stretch.hi, filtered, wanted) = read?;
+            deliveries = wanted.deliveries;
             self.cursor(group.id).learn(&deliveries, limit);
-            member.state().read(stretch, claim_no, &mut deliveries, filtered + hidden);
+            let passed = filtered + wanted.hidden.len() as u64;
+            member.state().read(stretch, claim_no, &mut deliveries, passed);
         }
         let mut state = member.state();
         let more_later = next.is_some() || state.waiting() > 0;

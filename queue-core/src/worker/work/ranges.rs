@@ -12,7 +12,7 @@ use crate::model::{
     ClaimNo, Delivery, Error, Group, Offset, PartitionNo, Result, Settlement, TopicId,
 };
 use crate::store::stream::cursor::GroupWork;
-use crate::store::stream::log::{self, Reading, Stretch};
+use crate::store::stream::log::{self, Messages, Reading, Stretch};
 use crate::store::stream::range::{Range, Wanted};
 use crate::store::stream::{cursor, inbox, passed};
 use crate::stream::{Claim, Contention, Picked, claim_range, sequence};
@@ -191,15 +191,11 @@ impl Work {
             |offset: &Offset| !acked.contains(offset) && filtered.binary_search(offset).is_err();
         let left = (range.mark.0..range.hi.0).map(Offset).filter(is_left);
         let some = (!acked.is_empty() || !filtered.is_empty()).then(|| left.collect::<Vec<_>>());
-        let read = async |conn: &mut Link| {
-            let deliveries = match &some {
-                Some(offsets) => log::read_some(conn, stretch, reading, offsets).await?,
-                None => log::read(conn, stretch, reading).await?,
-            };
-            let hidden = log::hidden(conn, stretch, &deliveries).await?;
-            Ok((deliveries, hidden))
+        let read = async |conn: &mut Link| match &some {
+            Some(offsets) => log::read_some(conn, stretch, reading, offsets).await,
+            None => log::read(conn, stretch, reading).await,
         };
-        let (mut deliveries, hidden) = session.call("read the log", read).await?;
+        let Messages { mut deliveries, hidden } = session.call("read the log", read).await?;
         tracer.mark(&mut deliveries);
         filtered.extend(hidden);
         filtered.sort_unstable();

@@ -53,7 +53,6 @@ async fn logs(conn: &mut Recorder) {
     }
     drop(log::msg_ids(conn, STRETCH).await);
     drop(log::headers(conn, STRETCH).await);
-    drop(log::hidden(conn, STRETCH, &[]).await);
     drop(log::at_or_after(conn, TOPIC, PARTITION, OFFSET).await);
     drop(log::begin_of(conn, TOPIC, PARTITION, OFFSET).await);
     drop(log::ends(conn, STRETCH, 1).await);

@@ -22,7 +22,7 @@ fn filter(conditions: &[&str]) -> HeaderFilter {
     conditions.iter().map(|text| text.parse().unwrap()).collect::<Vec<_>>().into()
 }
 
-fn wanting(conditions: &[&str]) -> TopicSettings {
+pub(super) fn wanting(conditions: &[&str]) -> TopicSettings {
     TopicSettings { filter: filter(conditions), ..group_settings() }
 }
 
@@ -312,7 +312,7 @@ async fn some_messages_of_the_log_are_read_by_their_offsets() {
     let (claim_no, delivery_no) = (rowmq_core::model::ClaimNo(1), rowmq_core::model::DeliveryNo(3));
     let reading = Reading { group: group.id, claim_no, delivery_no };
     let some: Vec<_> = (100..1100).filter(|n| n % 7 != 0).map(Offset).collect();
-    let read = log::read_some(&mut stream.conn, stretch, reading, &some).await.unwrap();
+    let read = log::read_some(&mut stream.conn, stretch, reading, &some).await.unwrap().deliveries;
     let expected: Vec<u64> = some.iter().map(|offset| offset.0).collect();
     assert_eq!(offsets(&read), expected);
     assert_eq!(bodies(&read[..2]), ["100", "101"]);

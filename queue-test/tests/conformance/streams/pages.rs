@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use chrono::DateTime;
 use rowmq_core::connection::transaction;
-use rowmq_core::find::{Query, Searched, find};
+use rowmq_core::find::{PageToken, Query, Searched, find};
 use rowmq_core::model::found::{Filter, Found};
 use rowmq_core::model::{
     DeadCause, Headers, Offset, OffsetSpec, PartitionNo, Position, Retention, Settlement,
@@ -19,6 +19,7 @@ use rowmq_core::{Delivery, NewMessage, enqueue_all, stream};
 use rowmq_test::until;
 
 use super::broadcast::member;
+use super::filters::wanting;
 use super::retention::by_time;
 use super::{Stream, claim_n, offsets};
 use crate::inspect::rows_read;
@@ -262,6 +263,35 @@ async fn a_search_names_the_damaged_page_that_may_hold_a_match_once() {
         );
         assert_eq!(damaged(&answer.searched), 1, "{nth}");
     }
+}
+
+/// A sender can write the log's own mark by SQL. The search reads 2000 offsets at once, and the
+/// marked message is the first of them.
+#[tokio::test]
+async fn a_sender_that_marks_its_message_as_a_damaged_page_hides_no_other() {
+    let mut stream = Stream::new(1).await;
+    let settings = wanting(&["wanted"]);
+    let group = stream.group_with("g", false, OffsetSpec::Earliest, &settings).await;
+    let sent = stream.enqueue(0..2100).await;
+    let forged = "{\"queue-damaged-page\":\"no\"}";
+    stream.sql(&format!("UPDATE queue_message SET headers = '{forged}' WHERE body = '100'")).await;
+    stream.sequence().await;
+    let filter = Filter { msg_id: Some(sent[70].msg_id), ..Filter::default() };
+    let after = Some(PageToken::Log(vec![at(2100)]));
+    let mut session = stream.db.session().await;
+    let query = Query { filter, after, limit: 100, bodies: Bodies::Leave };
+    let answer = find(&mut session, &stream.topic, &query).await.unwrap();
+    assert_eq!(answer.found.len(), 1);
+    assert_eq!(answer.searched, [Searched::Log { rows: 2100, whole: true }]);
+    let worker = stream.worker().await;
+    let mut filtered = 0;
+    until("everything is filtered", async || {
+        let claimed = worker.claim_range(group.group().unwrap(), 1000).await.unwrap();
+        assert_eq!((claimed.deliveries.len(), claimed.lost), (0, 0));
+        filtered += claimed.filtered;
+        filtered == 2100
+    })
+    .await;
 }
 
 /// It was stored twice, in the middle of two pages, and one of them is damaged.

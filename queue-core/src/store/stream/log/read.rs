@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
-use super::{Reading, Stretch, begin_of};
+use super::{Reading, Stretch};
 use crate::connection::{Connection, Statement, row};
 use crate::model::page::{Damage, PageEntry, read_page};
 use crate::model::{
@@ -47,6 +47,34 @@ pub(in crate::store::stream) struct Message {
     pub(in crate::store::stream) body: Vec<u8>,
 }
 
+/// A message at its offset.
+pub(in crate::store::stream) struct Placed {
+    pub(in crate::store::stream) at: Offset,
+    pub(in crate::store::stream) message: Message,
+    /// If it is what is left of a damaged page: the offset of the page's first message. The headers
+    /// do not tell, because a sender can write anything into them.
+    pub(in crate::store::stream) damaged_from: Option<Offset>,
+}
+
+/// The messages of a stretch, for a group.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Messages {
+    /// The messages, in order; a damaged page is one.
+    pub deliveries: Vec<Delivery>,
+    /// The offsets of the stretch that have no delivery of their own, because a damaged page is
+    /// delivered for them, in order.
+    pub hidden: Vec<Offset>,
+}
+
+/// What a look at the headers finds at an offset.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Seen {
+    /// A message with these headers.
+    Headers(Headers),
+    /// A damaged page whose first message has this offset.
+    DamagedFrom(Offset),
+}
+
 row! { LogRow { last, messages, entries, message } }
 row! {
     Message {
@@ -66,23 +94,25 @@ impl LogRow {
         Offset((self.last.0 + 1).saturating_sub(self.messages))
     }
 
-    /// Returns its messages with their offsets. A damaged page is one message, at the offset
+    /// Returns its messages. A damaged page is one message, at the offset
     /// `damaged`: all its bytes are the body, and a header says why. Its other offsets have no
     /// message. Each reader chooses the newest offset that it reads, so that it notices the page.
-    fn messages(self, bodies: Bodies, damaged: Offset) -> Vec<(Offset, Message)> {
-        let Some(entries) = &self.entries else { return vec![(self.last, self.message)] };
+    fn into_messages(self, bodies: Bodies, damaged: Offset) -> Vec<Placed> {
+        let placed = |(at, message)| Placed { at, message, damaged_from: None };
+        let Some(entries) = &self.entries else { return vec![placed((self.last, self.message))] };
         let stored = Some(self.message.body.as_slice()).filter(|_| bodies == Bodies::Read);
         match read_page(entries, stored) {
             Ok(page) if page.len() as u64 == self.messages => {
                 let messages = page.iter().map(|entry| self.message.entry(entry));
-                (self.first().0..).map(Offset).zip(messages).collect()
+                (self.first().0..).map(Offset).zip(messages).map(placed).collect()
             }
             read => {
                 let damage = read.err().unwrap_or(Damage::Length);
+                let damaged_from = Some(self.first());
                 let mut message = self.message;
                 message.headers = Headers::of_damaged_page(damage);
                 message.body = [entries.as_slice(), &message.body].concat();
-                vec![(damaged, message)]
+                vec![Placed { at: damaged, message, damaged_from }]
             }
         }
     }
@@ -146,9 +176,8 @@ pub async fn read(
     conn: &mut impl Connection,
     stretch: Stretch,
     reading: Reading,
-) -> Result<Vec<Delivery>> {
-    let found = all(conn, stretch, Bodies::Read).await?;
-    Ok(found.into_iter().map(|(at, it)| it.into_delivery(stretch, reading, at)).collect())
+) -> Result<Messages> {
+    Ok(deliver(all(conn, stretch, Bodies::Read).await?, stretch, reading))
 }
 
 /// PRIMARY, forced, plain: reads these messages of a stretch, in order, as [`read()`].
@@ -157,41 +186,35 @@ pub async fn read_some(
     stretch: Stretch,
     reading: Reading,
     offsets: &[Offset],
-) -> Result<Vec<Delivery>> {
-    let found = some(conn, stretch, offsets, Bodies::Read).await?;
-    Ok(found.into_iter().map(|(at, it)| it.into_delivery(stretch, reading, at)).collect())
+) -> Result<Messages> {
+    Ok(deliver(some(conn, stretch, offsets, Bodies::Read).await?, stretch, reading))
 }
 
-/// PRIMARY, forced, plain: finds the offsets of a stretch that have no delivery of their own,
-/// because one of these is the damaged page that holds their messages.
-pub async fn hidden(
-    conn: &mut impl Connection,
-    stretch: Stretch,
-    deliveries: &[Delivery],
-) -> Result<Vec<Offset>> {
-    let mut hidden = Vec::new();
-    let damaged = deliveries.iter().filter(|delivery| delivery.headers.damaged_page().is_some());
-    for at in damaged.filter_map(|delivery| delivery.position) {
-        let begin = begin_of(conn, stretch.stream, stretch.partition, at.offset).await?;
-        hidden.extend((begin.max(stretch.lo).0..at.offset.0).map(Offset));
+fn deliver(found: Vec<Placed>, stretch: Stretch, reading: Reading) -> Messages {
+    let mut messages = Messages::default();
+    for Placed { at, message, damaged_from } in found {
+        let hidden = damaged_from.map_or(at, |first| first.max(stretch.lo)).0..at.0;
+        messages.hidden.extend(hidden.map(Offset));
+        messages.deliveries.push(message.into_delivery(stretch, reading, at));
     }
-    Ok(hidden)
+    messages
 }
 
 /// PRIMARY, forced, plain: reads the message ids of a stretch, in order.
 pub async fn msg_ids(conn: &mut impl Connection, stretch: Stretch) -> Result<Vec<(Offset, MsgId)>> {
     let found = all(conn, stretch, Bodies::Leave).await?;
-    Ok(found.into_iter().map(|(at, message)| (at, message.msg_id)).collect())
+    Ok(found.into_iter().map(|one| (one.at, one.message.msg_id)).collect())
 }
 
 /// PRIMARY, forced, plain: reads the headers of a stretch's messages, in order, without their
 /// bodies.
-pub async fn headers(
-    conn: &mut impl Connection,
-    stretch: Stretch,
-) -> Result<Vec<(Offset, Headers)>> {
-    let found = all(conn, stretch, Bodies::Leave).await?;
-    Ok(found.into_iter().map(|(at, message)| (at, message.headers)).collect())
+pub async fn headers(conn: &mut impl Connection, stretch: Stretch) -> Result<Vec<(Offset, Seen)>> {
+    let found = all(conn, stretch, Bodies::Leave).await?.into_iter();
+    let seen = |one: Placed| match one.damaged_from {
+        Some(first) => (one.at, Seen::DamagedFrom(first)),
+        None => (one.at, Seen::Headers(one.message.headers)),
+    };
+    Ok(found.map(seen).collect())
 }
 
 /// PRIMARY, forced, plain: reads the messages of a stretch, in order.
@@ -199,14 +222,14 @@ pub(in crate::store::stream) async fn all(
     conn: &mut impl Connection,
     stretch: Stretch,
     bodies: Bodies,
-) -> Result<Vec<(Offset, Message)>> {
+) -> Result<Vec<Placed>> {
     let statement = Statement::new(select(bodies));
     let rows: Vec<LogRow> = load_surely(conn, "read the log", within(statement, stretch)).await?;
     let found = rows.into_iter().flat_map(|row| {
         let newest = row.last.min(Offset(stretch.hi.0.saturating_sub(1)));
-        row.messages(bodies, newest)
+        row.into_messages(bodies, newest)
     });
-    Ok(found.filter(|(at, _)| (stretch.lo..stretch.hi).contains(at)).collect())
+    Ok(found.filter(|one| (stretch.lo..stretch.hi).contains(&one.at)).collect())
 }
 
 /// PRIMARY, forced, plain: reads these messages of a stretch, given in order. It finds out first
@@ -216,7 +239,7 @@ pub(in crate::store::stream) async fn some(
     stretch: Stretch,
     offsets: &[Offset],
     bodies: Bodies,
-) -> Result<Vec<(Offset, Message)>> {
+) -> Result<Vec<Placed>> {
     let places = rows(conn, stretch).await?;
     let newest =
         |last: Offset| offsets[..offsets.partition_point(|at| *at <= last)].last().copied();
@@ -238,10 +261,10 @@ pub(in crate::store::stream) async fn some(
         let rows: Vec<LogRow> = load_surely(conn, "read the log", statement).await?;
         found.extend(rows.into_iter().flat_map(|row| {
             let newest = newest(row.last).unwrap_or(row.last);
-            row.messages(bodies, newest)
+            row.into_messages(bodies, newest)
         }));
     }
-    found.retain(|(at, _)| offsets.binary_search(at).is_ok());
+    found.retain(|one| offsets.binary_search(&one.at).is_ok());
     Ok(found)
 }
 
