@@ -19,6 +19,8 @@ pub struct Picked {
     pub wanted: Vec<Offset>,
     /// The messages that do not, in order: they count as passed.
     pub filtered: Vec<Offset>,
+    /// The messages of damaged pages that are wanted, in order, but for the page's own offset.
+    pub hidden: Vec<Offset>,
 }
 
 /// Reads a stretch until it has found `limit` wanted messages or has read a thousand offsets, and
@@ -42,6 +44,9 @@ pub(crate) async fn pick(
             if matches!(&seen, Seen::Headers(headers) if !filter.wants(headers)) {
                 picked.filtered.push(offset);
             } else if (picked.wanted.len() as u64) < limit {
+                if let Seen::DamagedFrom(first) = seen {
+                    picked.hidden.extend((first.max(stretch.lo).0..offset.0).map(Offset));
+                }
                 picked.wanted.push(offset);
             } else {
                 return Ok((offset, picked));
@@ -64,7 +69,7 @@ impl Picked {
 }
 
 /// Counts the messages that retention removed from a stretch without wanted messages: those that
-/// were neither read nor acked in handlers' transactions.
+/// were neither read, nor in a damaged page, nor acked in handlers' transactions.
 pub(super) async fn pruned(
     conn: &mut impl Connection,
     range: RangeId,
@@ -72,7 +77,8 @@ pub(super) async fn pruned(
     picked: &Picked,
 ) -> Result<u64> {
     let acked = passed::of_range(conn, range).await?;
-    let known: HashSet<u64> = acked.iter().chain(&picked.filtered).map(|at| at.0).collect();
+    let known: HashSet<u64> =
+        acked.iter().chain(&picked.filtered).chain(&picked.hidden).map(|at| at.0).collect();
     let pruned = (stretch.0.0..stretch.1.0).filter(|offset| !known.contains(offset)).count();
     Ok(pruned as u64)
 }
@@ -86,6 +92,7 @@ mod tests {
         let picked = |wanted: u64, filtered: u64| Picked {
             wanted: (0..wanted).map(Offset).collect(),
             filtered: (0..filtered).map(Offset).collect(),
+            hidden: Vec::new(),
         };
         assert_eq!(picked(0, 100).next_look(10), LOOKED_AT, "nothing is known");
         assert_eq!(picked(50, 50).next_look(100), 100);

@@ -203,6 +203,32 @@ async fn a_damaged_page_is_not_taken_for_a_message_that_was_acked() {
     assert!(found.iter().all(|it| it.headers.damaged_page().is_some()));
 }
 
+/// A worker crashed with it twice.
+#[tokio::test]
+async fn a_damaged_page_that_a_group_with_a_filter_claims_alone_is_not_lost() {
+    let mut stream = Stream::new(1).await;
+    let settings = wanting(&["wanted"]);
+    let group = stream.group_with("g", false, OffsetSpec::Earliest, &settings).await;
+    stream.enqueue(0..64).await;
+    stream.sequence().await;
+    stream.damage(63, "entries").await;
+    claim_n(&stream.worker().await, &group, 1).await;
+    let suspect = "suspicions = 2, worker_id = 0, claim_no = 0, conn_id = 0";
+    stream.sql(&format!("UPDATE queue_range SET {suspect}")).await;
+    let worker = stream.worker().await;
+    let mut found = Vec::new();
+    until("it is claimed", async || {
+        let claimed = worker.claim_suspect_range(group.group().unwrap()).await.unwrap();
+        assert_eq!(claimed.lost, 0);
+        found = claimed.deliveries;
+        !found.is_empty()
+    })
+    .await;
+    assert_eq!(offsets(&found), [63]);
+    assert!(found[0].headers.damaged_page().is_some());
+    assert_eq!(stream.number("SELECT SUM(lost) FROM queue_cursor").await, 0);
+}
+
 /// The biz ids of its messages cannot be read any more when they are acked.
 #[tokio::test]
 async fn a_page_that_is_damaged_while_its_messages_are_handled_stops_no_ack() {
