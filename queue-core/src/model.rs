@@ -60,6 +60,7 @@ pub use self::moment::Moment;
 pub use self::name::{MemberName, ScheduleName, TopicName};
 pub use self::new_message::NewMessage;
 pub use self::offset_spec::OffsetSpec;
+pub use self::page::NewerPage;
 pub use self::priority::Priority;
 pub use self::recurrence::Recurrence;
 pub use self::retry::RetryPolicy;

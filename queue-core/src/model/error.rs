@@ -9,8 +9,8 @@ pub use self::cannot_migrate::CannotMigrate;
 pub use self::fault::Fault;
 use self::refusals::list_refusals;
 use crate::model::{
-    AuditDenied, ClosedBy, CodecError, Fill, MemberName, MsgId, ScheduleName, TopicName, WhenFull,
-    WorkerId,
+    AuditDenied, ClosedBy, CodecError, Fill, MemberName, MsgId, NewerPage, ScheduleName, TopicName,
+    WhenFull, WorkerId,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -303,6 +303,9 @@ pub enum Error {
     /// A body that cannot be encoded, or decoded.
     #[error(transparent)]
     Codec(#[from] CodecError),
+    /// A page of a log in a newer format.
+    #[error(transparent)]
+    NewerPage(#[from] NewerPage),
     /// A setting that cannot work.
     #[error("{name} is {value}: {fix}.")]
     Setting {

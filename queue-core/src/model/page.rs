@@ -17,6 +17,9 @@
 //! | 16 | 52 n | an entry for each message, below |
 //! | 16 + 52 n | | keys, biz ids and headers |
 //!
+//! A later version of the format keeps the version and the checksum of the entries in their places,
+//! so that this program can tell such a page from a damaged one.
+//!
 //! | entry, from byte | bytes | what |
 //! |---|---|---|
 //! | 0 | 16 | message id |
@@ -46,7 +49,7 @@ use std::time::Duration;
 use chrono::DateTime;
 
 pub(crate) use self::writer::PageWriter;
-use crate::model::{Moment, MsgId};
+use crate::model::{Moment, MsgId, Position};
 
 /// The version of the format.
 const VERSION: u16 = 1;
@@ -90,10 +93,24 @@ pub(crate) struct PageEntry<'p> {
     pub(crate) body: &'p [u8],
 }
 
+/// A page of a stream's log that a newer release has written. It is not damaged: programs of that
+/// release can read it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "The page of the log at {}:{} has the format {version}, and this program reads the format {VERSION}: upgrade it; until then it leaves the partition to newer programs.",
+    at.partition, at.offset
+)]
+pub struct NewerPage {
+    /// The position of a message in it.
+    pub at: Position,
+    /// The version of its format.
+    pub version: u16,
+}
+
 /// Why a page cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Damage {
-    /// It was written by a newer release, or the bytes have changed.
+    /// It was written by a newer release.
     #[error("its format has the version {0}, and this program reads version {VERSION}")]
     Version(u16),
     /// It is shorter or longer than it says.
@@ -139,14 +156,15 @@ pub(crate) fn read_page<'p>(
     entries: &'p [u8],
     bodies: Option<&'p [u8]>,
 ) -> Result<Vec<PageEntry<'p>>, Damage> {
+    // The checksum first: a changed bit must not make a page look newer.
+    if u32::from_be_bytes(array(entries, CHECKSUM)?) != checksum(entries) {
+        return Err(Damage::Checksum);
+    }
     let version = u16::from_be_bytes(array(entries, 0)?);
     if version != VERSION {
         return Err(Damage::Version(version));
     }
     let messages = usize::from(u16::from_be_bytes(array(entries, 2)?));
-    if u32::from_be_bytes(array(entries, CHECKSUM)?) != checksum(entries) {
-        return Err(Damage::Checksum);
-    }
     if let Some(bodies) = bodies {
         if number(entries, 4)? != bodies.len() {
             return Err(Damage::Length);
@@ -319,6 +337,9 @@ mod tests {
     fn another_version_is_named() {
         let mut entries = page(&messages()).entries;
         entries[1] = 2;
+        assert_eq!(read_page(&entries, None), Err(Damage::Checksum), "a bit has changed");
+        let sum = checksum(&entries).to_be_bytes();
+        entries[CHECKSUM..HEAD].copy_from_slice(&sum);
         assert_eq!(read_page(&entries, None), Err(Damage::Version(2)));
     }
 

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::model::{Delivery, Error, Priority, Result, RowId};
+use crate::model::{Delivery, Error, PartitionNo, Priority, Result, RowId};
 use crate::store::claim::{Marks, ScanPosition, Walk};
 use crate::store::floor::Floor;
+use crate::store::stream::cursor::Work;
 use crate::worker::work::limited::Full;
 use crate::worker::work::shares::Known;
 
@@ -44,6 +45,9 @@ const FIRST_CLAIM: u32 = 32;
 
 /// The most rows of one claim, well below the 65,535 values of one statement.
 const LARGEST_CLAIM: u32 = 5000;
+
+/// How long a worker leaves out a partition with a page that only newer programs can read.
+const LEFT_OUT: Duration = Duration::from_secs(60);
 
 /// The result of a claim.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -93,6 +97,8 @@ pub(super) struct Cursor {
     pub(super) share: Known,
     /// For a group: the partition whose turn is next.
     pub(super) next_partition: Option<usize>,
+    /// For a group: the partitions that it leaves out, and until when.
+    left_out: HashMap<PartitionNo, Instant>,
 }
 
 /// What is known of ready rows.
@@ -147,6 +153,7 @@ impl Cursor {
             largest: FIRST_CLAIM,
             body: 0,
             next_partition: None,
+            left_out: HashMap::new(),
         }
     }
 
@@ -163,6 +170,16 @@ impl Cursor {
         if matches!(answer, Err(Error::UnknownOutcome { .. } | Error::Deadline { .. })) {
             self.too_slow(limit);
         }
+    }
+
+    /// Leaves out a partition with a page that this program cannot read, for a while.
+    pub(super) fn leave_out(&mut self, partition: PartitionNo) {
+        self.left_out.insert(partition, Instant::now() + LEFT_OUT);
+    }
+
+    /// Removes the work of the partitions that it leaves out.
+    pub(super) fn keep_readable(&self, work: &mut Vec<Work>) {
+        work.retain(|one| self.left_out.get(&one.partition).is_none_or(|at| *at <= Instant::now()));
     }
 
     fn too_slow(&mut self, limit: u32) {

@@ -226,6 +226,11 @@ impl State {
         })
     }
 
+    /// Begins the next look behind this partition.
+    pub(super) fn turn_behind(&mut self, partition: PartitionNo) {
+        self.turn = usize::try_from(partition.0).unwrap_or(0) + 1;
+    }
+
     /// Records what was read under a claim, and how many messages of the stretch the filter
     /// rejected.
     pub(super) fn read(
@@ -239,7 +244,7 @@ impl State {
         if let Some(delivery) = deliveries.first() {
             self.clock = Some((now, delivery.claimed_at));
         }
-        self.turn = usize::try_from(stretch.partition.0).unwrap_or(0) + 1;
+        self.turn_behind(stretch.partition);
         if let Some(track) = self.tracks.get_mut(&stretch.partition) {
             let bounds = (stretch.lo, stretch.hi);
             self.lost += track.take(bounds, claim, deliveries, filtered, now);

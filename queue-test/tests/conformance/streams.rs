@@ -6,6 +6,7 @@ mod erasure;
 mod filters;
 mod groups;
 mod holding;
+mod newer;
 mod pages;
 mod plans;
 mod priorities;

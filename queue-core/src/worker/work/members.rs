@@ -64,6 +64,9 @@ impl Work {
             };
             let read = session.call("read the log", read).await;
             self.cursor(group.id).answered(&read, limit);
+            if let Err(Error::NewerPage(page)) = &read {
+                member.state().turn_behind(page.at.partition);
+            }
             let wanted;
             (stretch.hi, filtered, wanted) = read?;
             deliveries = wanted.deliveries;

@@ -51,7 +51,8 @@ impl Work {
                 group_work = self.group_work(group).await?;
             }
         }
-        let GroupWork { work, filter, .. } = group_work;
+        let GroupWork { mut work, filter, .. } = group_work;
+        self.cursor(group.id).keep_readable(&mut work);
         let mut claimed = Claimed {
             suspect_waits: work.iter().any(|work| work.suspect > 0),
             more_later: work.iter().any(|work| work.busy + work.free + work.suspect > 0),
@@ -70,7 +71,13 @@ impl Work {
             loop {
                 let (fence, filter) = (self.next_fence(), &filter);
                 let claim = Claim { group, seen: *place, fence, limit, wanted, filter };
-                if !self.claim_at(claim, &mut claimed).await? || passing == 0 {
+                let only_passed = match self.claim_at(claim, &mut claimed).await {
+                    Err(Error::NewerPage(page)) => {
+                        return self.leave(group, page, claimed).await;
+                    }
+                    only_passed => only_passed?,
+                };
+                if !only_passed || passing == 0 {
                     break;
                 }
                 passing -= 1;

@@ -6,8 +6,8 @@ use super::{Reading, Stretch};
 use crate::connection::{Connection, Statement, row};
 use crate::model::page::{Damage, PageEntry, read_page};
 use crate::model::{
-    Delivery, Headers, Moment, MsgId, Offset, PartitionNo, Position, Priority, Result, RowId,
-    TopicId,
+    Delivery, Error, Headers, Moment, MsgId, NewerPage, Offset, PartitionNo, Position, Priority,
+    Result, RowId, TopicId,
 };
 use crate::store::load_surely;
 use crate::store::row_set::{LIST_LIMIT, placeholders};
@@ -97,11 +97,17 @@ impl LogRow {
     /// Returns its messages. A damaged page is one message, at the offset
     /// `damaged`: all its bytes are the body, and a header says why. Its other offsets have no
     /// message. Each reader chooses the newest offset that it reads, so that it notices the page.
-    fn into_messages(self, bodies: Bodies, damaged: Offset) -> Vec<Placed> {
+    ///
+    /// # Errors
+    /// [`NewerPage`].
+    fn into_messages(self, bodies: Bodies, damaged: Position) -> Result<Vec<Placed>> {
         let placed = |(at, message)| Placed { at, message, damaged_from: None };
-        let Some(entries) = &self.entries else { return vec![placed((self.last, self.message))] };
+        let Some(entries) = &self.entries else {
+            return Ok(vec![placed((self.last, self.message))]);
+        };
         let stored = Some(self.message.body.as_slice()).filter(|_| bodies == Bodies::Read);
-        match read_page(entries, stored) {
+        Ok(match read_page(entries, stored) {
+            Err(Damage::Version(version)) => return Err(NewerPage { at: damaged, version }.into()),
             Ok(page) if page.len() as u64 == self.messages => {
                 let messages = page.iter().map(|entry| self.message.entry(entry));
                 (self.first().0..).map(Offset).zip(messages).map(placed).collect()
@@ -112,9 +118,9 @@ impl LogRow {
                 let mut message = self.message;
                 message.headers = Headers::of_damaged_page(damage);
                 message.body = [entries.as_slice(), &message.body].concat();
-                vec![Placed { at: damaged, message, damaged_from }]
+                vec![Placed { at: damaged.offset, message, damaged_from }]
             }
-        }
+        })
     }
 }
 
@@ -200,9 +206,14 @@ fn deliver(found: Vec<Placed>, stretch: Stretch, reading: Reading) -> Messages {
     messages
 }
 
-/// PRIMARY, forced, plain: reads the message ids of a stretch, in order.
+/// PRIMARY, forced, plain: reads the message ids of a stretch, in order; none if it has a page of a
+/// newer release.
 pub async fn msg_ids(conn: &mut impl Connection, stretch: Stretch) -> Result<Vec<(Offset, MsgId)>> {
-    let found = all(conn, stretch, Bodies::Leave).await?;
+    let found = match all(conn, stretch, Bodies::Leave).await {
+        // Only traces want the ids: a rescue must not fail.
+        Err(Error::NewerPage(_)) => Vec::new(),
+        found => found?,
+    };
     Ok(found.into_iter().map(|one| (one.at, one.message.msg_id)).collect())
 }
 
@@ -225,11 +236,13 @@ pub(in crate::store::stream) async fn all(
 ) -> Result<Vec<Placed>> {
     let statement = Statement::new(select(bodies));
     let rows: Vec<LogRow> = load_surely(conn, "read the log", within(statement, stretch)).await?;
-    let found = rows.into_iter().flat_map(|row| {
-        let newest = row.last.min(Offset(stretch.hi.0.saturating_sub(1)));
-        row.into_messages(bodies, newest)
-    });
-    Ok(found.filter(|one| (stretch.lo..stretch.hi).contains(&one.at)).collect())
+    let mut found = Vec::with_capacity(rows.len());
+    for row in rows {
+        let offset = row.last.min(Offset(stretch.hi.0.saturating_sub(1)));
+        found.extend(row.into_messages(bodies, Position { partition: stretch.partition, offset })?);
+    }
+    found.retain(|one| (stretch.lo..stretch.hi).contains(&one.at));
+    Ok(found)
 }
 
 /// PRIMARY, forced, plain: reads these messages of a stretch, given in order. It finds out first
@@ -259,10 +272,10 @@ pub(in crate::store::stream) async fn some(
             .number(stretch.partition.0)
             .numbers(some.iter().chain(last).take(n).map(|offset| offset.0));
         let rows: Vec<LogRow> = load_surely(conn, "read the log", statement).await?;
-        found.extend(rows.into_iter().flat_map(|row| {
-            let newest = newest(row.last).unwrap_or(row.last);
-            row.into_messages(bodies, newest)
-        }));
+        for row in rows {
+            let (partition, offset) = (stretch.partition, newest(row.last).unwrap_or(row.last));
+            found.extend(row.into_messages(bodies, Position { partition, offset })?);
+        }
     }
     found.retain(|one| offsets.binary_search(&one.at).is_ok());
     Ok(found)

@@ -1,12 +1,32 @@
-//! Comparing the worker's ranges with the database's after a session was lost.
+//! Comparing the worker's ranges with the database's after a session was lost, or a page was
+//! met that it cannot read.
 
 use crate::connection::{Connection, Link};
-use crate::model::{Offset, Result};
+use crate::model::{Group, NewerPage, Offset, Result};
 use crate::store::stream::range::{self, Range};
 use crate::store::stream::{cursor, passed};
+use crate::worker::cursor::Claimed;
 use crate::worker::work::Work;
 
 impl Work {
+    /// Gives back what it has claimed of a page that it cannot read, and leaves out the partition.
+    /// If the claim has passed messages before, these are counted first; the next one meets the
+    /// page.
+    pub(super) async fn leave(
+        &mut self,
+        group: Group,
+        page: NewerPage,
+        claimed: Claimed,
+    ) -> Result<Claimed> {
+        self.reconcile_ranges().await?;
+        if claimed.filtered + claimed.lost > 0 {
+            return Ok(claimed);
+        }
+        tracing::error!(worker.id = %self.id, topic.id = %group.id, error = %page);
+        self.cursor(group.id).leave_out(page.at.partition);
+        Err(page.into())
+    }
+
     /// Compares the ranges with the database's. Gives back those that the worker does not hold, and
     /// forgets those that it has lost.
     pub(in crate::worker) async fn reconcile_ranges(&mut self) -> Result<()> {
@@ -20,7 +40,7 @@ impl Work {
                     range::release(conn, range.id, range.fence, range.hi).await
                 };
                 session.call("release a range", release).await?;
-                tracing::info!(worker.id = %id, "Released a range whose reply was lost.");
+                tracing::info!(worker.id = %id, "Released a range that it could not read.");
                 continue;
             };
             if range.mark > held.range.mark {
