@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rowmq_core::model::{DeadCause, Offset, OffsetSpec, Settlement};
-use rowmq_core::store::stream::member::standings;
-use rowmq_core::store::stream::standing::of_group;
+use rowmq_core::store::stream::member::progress;
+use rowmq_core::store::stream::progress::of_group;
 use rowmq_core::store::stream::{cursor, range};
 use rowmq_core::stream::group::{replay, reset_group};
 use rowmq_core::worker::SettleOutcome;
@@ -64,7 +64,7 @@ async fn the_lag_in_time_counts_from_the_offset_in_rows_and_in_pages() {
             )
             .await;
         let of_group = of_group(&mut stream.conn, group.group().unwrap()).await.unwrap();
-        let of_member = standings(&mut stream.conn, to_all.broadcast().unwrap()).await.unwrap();
+        let of_member = progress(&mut stream.conn, to_all.broadcast().unwrap()).await.unwrap();
         for age in [of_group[0].age(), of_member[0].age()] {
             assert!(age.is_some_and(|age| (HOUR..HOUR * 3 / 2).contains(&age)), "{age:?}");
         }

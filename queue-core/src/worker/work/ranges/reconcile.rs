@@ -40,7 +40,7 @@ impl Work {
                     range::release(conn, range.id, range.fence, range.hi).await
                 };
                 session.call("release a range", release).await?;
-                tracing::info!(worker.id = %id, "Released a range that it could not read.");
+                tracing::info!(worker.id = %id, "Released a range that it does not hold.");
                 continue;
             };
             if range.mark > held.range.mark {
