@@ -156,16 +156,17 @@ pub async fn insert_scratch(conn: &mut impl Connection, names: [&str; 2]) -> Res
     Ok(())
 }
 
-/// PRIMARY of the duties: locks one of the scratch rows that no other session has locked.
-pub async fn lock_scratch(conn: &mut impl Connection, names: [&str; 2]) -> Result<Option<Vec<u8>>> {
+/// PRIMARY of the duties: locks a scratch row; false if another session has locked it.
+///
+/// By its key alone, which leaves the server one plan. With both names in an IN, MySQL read other
+/// rows under load, and a row that is read is locked for a moment.
+pub async fn lock_scratch(conn: &mut impl Connection, name: &str) -> Result<bool> {
     let statement = Statement::new(
-        "SELECT name FROM queue_duty FORCE INDEX (PRIMARY) WHERE name IN (?, ?) ORDER BY name \
-         LIMIT 1 FOR UPDATE SKIP LOCKED",
+        "SELECT name FROM queue_duty FORCE INDEX (PRIMARY) WHERE name = ? FOR UPDATE SKIP LOCKED",
     )
-    .bytes(names[0].as_bytes().to_vec())
-    .bytes(names[1].as_bytes().to_vec());
+    .bytes(name.as_bytes().to_vec());
     let rows: Vec<Vec<u8>> = load(conn, "try SKIP LOCKED", statement).await?;
-    Ok(rows.into_iter().next())
+    Ok(!rows.is_empty())
 }
 
 /// PRIMARY of the duties: removes the scratch rows of this trial.

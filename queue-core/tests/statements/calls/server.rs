@@ -27,7 +27,7 @@ async fn self_test(conn: &mut Recorder) {
     drop(doctor::try_lock(conn, "one").await);
     drop(doctor::begin(conn).await);
     drop(doctor::insert_scratch(conn, scratch).await);
-    drop(doctor::lock_scratch(conn, scratch).await);
+    drop(doctor::lock_scratch(conn, "one").await);
     drop(doctor::remove_scratch(conn, scratch).await);
     drop(doctor::roll_back(conn).await);
 }
