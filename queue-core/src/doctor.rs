@@ -8,7 +8,6 @@ mod lost;
 mod privileges;
 mod proxy;
 mod shape;
-mod skip_locked;
 mod state;
 
 pub use self::state::{ServerState, server_state};
@@ -23,7 +22,7 @@ use crate::connection::{
     Connection, ServerUrl, SessionKind, Wanted, connect, connect_host, connect_to,
 };
 use crate::doorbell;
-use crate::model::{Access, Error, Result};
+use crate::model::{Access, Error, Fault, Result};
 use crate::procedures;
 use crate::store::doctor::{self as ask, Variables};
 use crate::store::{migration, switch};
@@ -165,7 +164,7 @@ async fn ask_all(url: &ServerUrl, account: Option<Account>) -> Result<Report> {
     checks.push(name_locks(&mut conn, &mut other).await?);
     let is_sound = checks.iter().all(|check| check.verdict != Verdict::Failure);
     if has_schema && is_sound && may("INSERT", "queue_duty") {
-        checks.push(skip_locked::passes_over(&mut conn, &mut other).await?);
+        checks.push(skip_locked(&mut conn, &mut other).await?);
     }
     if account.is_none_or(privileges::looks_for_the_dead) {
         checks.push(privileges::visibility(&mut conn).await?);
@@ -327,6 +326,32 @@ async fn name_locks(conn: &mut impl Connection, other: &mut impl Connection) -> 
         "GET_LOCK does not exclude between sessions here: liveness is decided by beats alone, so rescue takes a lease.".to_owned()
     };
     Ok(check("name locks", ok, Verdict::Warning, detail))
+}
+
+async fn skip_locked(conn: &mut impl Connection, other: &mut impl Connection) -> Result<Check> {
+    let trial = Uuid::new_v4().simple().to_string();
+    let (a, b) = (format!("a{}", &trial[..24]), format!("b{}", &trial[..24]));
+    let names = [a.as_str(), b.as_str()];
+    ask::insert_scratch(conn, names).await?;
+    ask::begin(conn).await?;
+    ask::begin(other).await?;
+    let locked = ask::lock_scratch(conn, &a).await?;
+    let passed_over = match ask::lock_scratch(other, &a).await {
+        // The server waits for the row, as if the words were not there.
+        Err(error) if error.fault() == Fault::LockWait => false,
+        locked => !locked?,
+    };
+    let free = ask::lock_scratch(other, &b).await?;
+    ask::roll_back(conn).await?;
+    ask::roll_back(other).await?;
+    ask::remove_scratch(conn, names).await?;
+    let ok = locked && passed_over && free;
+    let detail = if ok {
+        "SKIP LOCKED passes over another session's row".to_owned()
+    } else {
+        "SKIP LOCKED hands out a row that another session has locked, or waits for it: this server cannot run the queue.".to_owned()
+    };
+    Ok(check("skip locked", ok, Verdict::Failure, detail))
 }
 
 /// Tries to follow, because only a trial shows every privilege.

@@ -158,9 +158,9 @@ pub async fn insert_scratch(conn: &mut impl Connection, names: [&str; 2]) -> Res
 
 /// PRIMARY of the duties: locks a scratch row; false if another session has locked it.
 ///
-/// By its key alone, which leaves the server one plan. With both names in an IN the trial failed
-/// twice under load on MySQL, maybe because another trial read its rows: a row that is read is
-/// locked for a moment.
+/// By its key alone, which leaves the server one plan. For one of two names in an IN, MySQL plans
+/// to read the table from its beginning while it counts at most four rows, and a row that is read
+/// is locked for a moment: concurrent trials skipped their own rows.
 pub async fn lock_scratch(conn: &mut impl Connection, name: &str) -> Result<bool> {
     let statement = Statement::new(
         "SELECT name FROM queue_duty FORCE INDEX (PRIMARY) WHERE name = ? FOR UPDATE SKIP LOCKED",

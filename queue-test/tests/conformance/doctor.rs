@@ -8,6 +8,7 @@ use rowmq_core::store::installation::Office;
 use rowmq_core::{Error, Fault};
 use rowmq_test::TestDatabase;
 
+use crate::inspect::rows_read;
 use crate::middleman::Middleman;
 use crate::scene::Scene;
 
@@ -100,6 +101,19 @@ async fn a_trial_of_skip_locked_touches_no_row_but_its_own() {
         assert_eq!(report.failures().collect::<Vec<_>>(), Vec::<&_>::new());
     }
     ask::roll_back(&mut other).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_trial_of_skip_locked_reads_a_row_by_its_key() {
+    let scene = Scene::new().await;
+    let conn = &mut scene.db.connect().await;
+    for names in [["a-of-another", "b-of-another"], ["one", "two"]] {
+        ask::insert_scratch(conn, names).await.unwrap();
+    }
+    // To read what was read is a read, too.
+    let before = [rows_read(conn).await, rows_read(conn).await];
+    assert!(ask::lock_scratch(conn, "two").await.unwrap());
+    assert_eq!(rows_read(conn).await - before[1] - (before[1] - before[0]), 1);
 }
 
 #[tokio::test]
