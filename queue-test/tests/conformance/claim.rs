@@ -275,13 +275,17 @@ async fn a_claim_whose_caller_has_gone_gives_its_rows_back() {
         let mut scene = Scene::new().await;
         scene.enqueue(20).await;
         let worker = scene.worker_by(strategy).await;
-        for _ in 0..20 {
+        let mut gone = 0;
+        while gone < 20 {
             // Polled once, so that the claim is under way, then dropped.
             let mut claiming = Box::pin(worker.claim(scene.topic.id, 1));
-            if let Poll::Ready(claimed) = futures_util::poll!(claiming.as_mut()) {
-                // The worker's thread was quicker than this one: this caller has not gone.
-                let got = claimed.unwrap().deliveries;
-                settle(&worker, all(&got, &Settlement::Release)).await;
+            match futures_util::poll!(claiming.as_mut()) {
+                Poll::Pending => gone += 1,
+                // The worker's thread was quicker than this one: its caller is still here.
+                Poll::Ready(claimed) => {
+                    let got = claimed.unwrap().deliveries;
+                    settle(&worker, all(&got, &Settlement::Release)).await;
+                }
             }
         }
         until("every row is ready again", async || {
