@@ -97,8 +97,8 @@ pub async fn count_rows(
     .number(priority)
     .numbers([after.0, to.0])
     .number(limit);
-    let stretches: Vec<CountedRows> = load(conn, "measure a backlog", statement).await?;
-    Ok(stretches.first().copied().unwrap_or(CountedRows { rows: 0, last: None }))
+    let counted: Vec<CountedRows> = load(conn, "measure a backlog", statement).await?;
+    Ok(counted.first().copied().unwrap_or(CountedRows { rows: 0, last: None }))
 }
 
 row! { CountedRows { rows, last } }
