@@ -11,7 +11,7 @@ use rowmq_core::connection::{ServerUrl, SessionKind, connect};
 use rowmq_core::model::{Limits, Sampling, TopicSettings};
 use rowmq_core::{NewMessage, Topic, enqueue_to, store};
 use rowmq_test::TestDatabase;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::claimer::Claimer;
 
@@ -31,7 +31,7 @@ pub(crate) struct Arena {
 }
 
 /// What the report says about the server.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct ServerFacts {
     /// Product and version.
     pub(crate) version: String,

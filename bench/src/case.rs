@@ -1,6 +1,6 @@
 //! A case: loads to compare, each in the same rounds as its reference.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::figure::Name;
 use crate::load::Load;
@@ -31,7 +31,7 @@ pub(crate) struct Member {
 }
 
 /// The value that a figure must reach.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Bar {
     /// Which figure.
     pub(crate) figure: Name,
@@ -42,7 +42,7 @@ pub(crate) struct Bar {
 }
 
 /// What a bar measures.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Measure {
     /// The figure divided by its reference's.
@@ -52,7 +52,7 @@ pub(crate) enum Measure {
 }
 
 /// The side of its bar on which a figure must lie.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Side {
     /// This or more.
@@ -96,7 +96,7 @@ impl Member {
 }
 
 /// How much time a run may take.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Extent {
     /// Minutes: for a first look, and to see that everything runs.
@@ -108,7 +108,7 @@ pub(crate) enum Extent {
 }
 
 /// How large the loads of a run are.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Scale {
     /// How much time it may take.
     pub(crate) extent: Extent,

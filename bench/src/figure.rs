@@ -138,7 +138,7 @@ pub(crate) fn quantile(name: Name, times: &Histogram<u64>) -> Figure {
 }
 
 /// The spread of several rounds of one figure.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Spread {
     /// The median.
     pub(crate) median: f64,

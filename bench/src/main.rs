@@ -12,12 +12,15 @@ mod measurement;
 mod plot;
 mod process;
 mod report;
+mod results;
+mod table;
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
+use chrono::Utc;
 use clap::{Parser, Subcommand};
 use comfy_table::{Table, presets::NOTHING};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -29,7 +32,7 @@ use crate::case::{Extent, Member, Scale};
 use crate::cases::{CATALOGUE, PEERS};
 use crate::load::Peer;
 use crate::measurement::Outcome;
-use crate::report::Report;
+use crate::results::{Circumstances, Results};
 
 /// Measures the queue beside the raw limit of its server.
 #[derive(Parser)]
@@ -45,6 +48,14 @@ enum Command {
     Run(RunArgs),
     /// Show the cases.
     Cases,
+    /// Print a Markdown table of the newest results of a case, with a column for each file.
+    Table {
+        /// The case.
+        case: String,
+        /// Files of results, such as target/bench/results/mariadb-binlog-off.jsonl.
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+    },
     /// A process of a load.
     #[command(hide = true)]
     Actor {
@@ -70,9 +81,16 @@ struct RunArgs {
     /// How often each load is run, instead of the extent's number.
     #[arg(long)]
     rounds: Option<usize>,
-    /// The folder for the report and the plots.
+    /// The folder for the plots.
     #[arg(long, default_value = "target/bench")]
     out: PathBuf,
+    /// The file to which each case adds a line of JSON with everything about it; by default
+    /// results.jsonl in the folder for the plots.
+    #[arg(long)]
+    results: Option<PathBuf>,
+    /// The commit that is measured, for the results.
+    #[arg(long)]
+    commit: Option<String>,
     /// The program of another queue, as NAME=PATH, or of a broker, as NAME=PATH,URL: it is
     /// measured too.
     #[arg(long = "peer", value_parser = peer)]
@@ -103,6 +121,9 @@ fn main() -> ExitCode {
         match arguments.command {
             Command::Run(args) => run(args).await,
             Command::Cases => list(),
+            Command::Table { case, files } => {
+                table::print(&mut std::io::stdout().lock(), &case, &files)
+            }
             Command::Actor { task, url } => {
                 let task: Task = serde_json::from_str(&task).context("The task is not readable")?;
                 actor::run(task, url).await
@@ -140,8 +161,18 @@ async fn run(args: RunArgs) -> anyhow::Result<()> {
         .with_context(|| format!("Cannot make the folder {}", args.out.display()))?;
 
     let cores = std::thread::available_parallelism()?.get();
-    let mut report = Report { server, scale, cores, cases: Vec::new() };
-    report.head(&mut std::io::stdout().lock())?;
+    let run = Circumstances {
+        at: Utc::now(),
+        commit: args.commit.clone(),
+        server,
+        extent,
+        rounds: scale.rounds,
+        cores,
+    };
+    report::head(&mut std::io::stdout().lock(), &run)?;
+    let path = args.results.clone().unwrap_or_else(|| args.out.join("results.jsonl"));
+    let mut results = Results::open(path)?;
+    let mut cases = Vec::new();
     let loads: usize = plan.iter().map(|case| case.members.len() * scale.rounds).sum();
     let style = "{bar:30} {pos}/{len} {elapsed_precise} {prefix}: {msg}";
     let bar = ProgressBar::new(loads as u64).with_style(ProgressStyle::with_template(style)?);
@@ -150,10 +181,11 @@ async fn run(args: RunArgs) -> anyhow::Result<()> {
         let rows = measurement::run(&args.url, case.members, scale.rounds, &bar).await?;
         let outcome = Outcome { case: case.name.to_owned(), about: case.about.to_owned(), rows };
         bar.suspend(|| report::show(&mut std::io::stdout().lock(), &outcome))?;
-        report.cases.push(outcome);
+        results.append(&run, &outcome)?;
+        cases.push(outcome);
     }
     bar.finish_and_clear();
-    finish(&args, &report)
+    finish(&args.out, &results, &cases)
 }
 
 /// A case to run, with its loads.
@@ -186,13 +218,11 @@ fn plan(args: &RunArgs, scale: &Scale) -> anyhow::Result<Vec<Planned>> {
     Ok(ours.chain(peers).filter(|case| !case.members.is_empty()).collect())
 }
 
-fn finish(args: &RunArgs, report: &Report) -> anyhow::Result<()> {
-    let path = args.out.join("bench.json");
-    report.save(&path)?;
-    let plots = plot::draw(&args.out, &report.cases)?;
+fn finish(folder: &Path, results: &Results, cases: &[Outcome]) -> anyhow::Result<()> {
+    let plots = plot::draw(folder, cases)?;
     let mut out = std::io::stdout().lock();
-    let (bars, met) = report.bars();
-    writeln!(out, "\n{met} of {bars} bars met; everything is in {}", path.display())?;
+    let (bars, met) = report::bars(cases);
+    writeln!(out, "\n{met} of {bars} bars met; everything is in {}", results.path().display())?;
     for plot in plots {
         writeln!(out, "plot: {}", plot.display())?;
     }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use anyhow::Context;
 use indicatif::ProgressBar;
 use rowmq_core::connection::ServerUrl;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::arena::Arena;
 use crate::case::{Bar, Measure, Member};
@@ -36,7 +36,7 @@ pub(crate) struct Row {
 }
 
 /// The outcome of a figure.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct FigureOutcome {
     /// Which figure.
     pub(crate) name: Name,
@@ -51,7 +51,7 @@ pub(crate) struct FigureOutcome {
 }
 
 /// Whether a bar was met.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct BarOutcome {
     /// The bar.
     #[serde(flatten)]

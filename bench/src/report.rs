@@ -1,58 +1,33 @@
-//! The results of a run: a table for people, a file for programs.
+//! The results of a run, as a table for people.
 
 use std::io::Write;
-use std::path::Path;
 
-use anyhow::Context;
 use comfy_table::{CellAlignment, Table, presets::NOTHING};
-use serde::Serialize;
 
-use crate::arena::ServerFacts;
-use crate::case::{Measure, Scale, Side};
+use crate::case::{Measure, Side};
 use crate::figure::{Shown, Unit};
 use crate::measurement::{BarOutcome, FigureOutcome, Outcome};
+use crate::results::Circumstances;
 
-/// A whole run.
-#[derive(Debug, Serialize)]
-pub(crate) struct Report {
-    /// The server, and the settings that decide how fast a durable commit is.
-    pub(crate) server: ServerFacts,
-    /// How large the loads were.
-    pub(crate) scale: Scale,
-    /// Cores of the machine, which the server shares with the loads.
-    pub(crate) cores: usize,
-    /// The outcome of each case.
-    pub(crate) cases: Vec<Outcome>,
+/// Describes what is measured, before the first figure.
+pub(crate) fn head(out: &mut impl Write, run: &Circumstances) -> anyhow::Result<()> {
+    let settings = run.server.settings.iter().map(|(name, value)| format!("{name}={value}"));
+    writeln!(out, "{}, {} cores", run.server.version, run.cores)?;
+    writeln!(out, "{}", settings.collect::<Vec<_>>().join(", "))?;
+    writeln!(
+        out,
+        "rounds {}; median (least–greatest); bodies of 200 bytes, 4 consumers with 16 \
+         handlers, batches of 100, where a row says nothing else",
+        run.rounds
+    )?;
+    Ok(())
 }
 
-impl Report {
-    /// Describes what is measured, before the first figure.
-    pub(crate) fn head(&self, out: &mut impl Write) -> anyhow::Result<()> {
-        let settings = self.server.settings.iter().map(|(name, value)| format!("{name}={value}"));
-        writeln!(out, "{}, {} cores", self.server.version, self.cores)?;
-        writeln!(out, "{}", settings.collect::<Vec<_>>().join(", "))?;
-        writeln!(
-            out,
-            "rounds {}; median (least–greatest); bodies of 200 bytes, 4 consumers with 16 \
-             handlers, batches of 100, where a row says nothing else",
-            self.scale.rounds
-        )?;
-        Ok(())
-    }
-
-    /// Saves everything for programs.
-    pub(crate) fn save(&self, path: &Path) -> anyhow::Result<()> {
-        let text = serde_json::to_string_pretty(self)?;
-        std::fs::write(path, text)
-            .with_context(|| format!("Cannot write the report to {}", path.display()))
-    }
-
-    /// Returns how many bars there were, and how many were met.
-    pub(crate) fn bars(&self) -> (usize, usize) {
-        let rows = self.cases.iter().flat_map(|case| &case.rows);
-        let bars = rows.flat_map(|row| &row.results).flat_map(|result| &result.bars);
-        bars.fold((0, 0), |(all, met), bar| (all + 1, met + usize::from(bar.met)))
-    }
+/// Returns how many bars there were, and how many were met.
+pub(crate) fn bars(cases: &[Outcome]) -> (usize, usize) {
+    let rows = cases.iter().flat_map(|case| &case.rows);
+    let bars = rows.flat_map(|row| &row.results).flat_map(|result| &result.bars);
+    bars.fold((0, 0), |(all, met), bar| (all + 1, met + usize::from(bar.met)))
 }
 
 /// Shows the outcome of a case.
@@ -96,14 +71,18 @@ fn cells(name: &str, result: &FigureOutcome) -> [String; 6] {
 }
 
 fn bar_text(outcome: &BarOutcome, unit: Unit) -> String {
+    let met = if outcome.met { "met" } else { "MISSED" };
+    format!("{} {met}", side(outcome, unit))
+}
+
+/// Returns the bar itself, such as `≥ 0.9`.
+pub(crate) fn side(outcome: &BarOutcome, unit: Unit) -> String {
     let shown = |value: f64| match outcome.bar.of {
         Measure::Ratio => format!("{value}"),
         Measure::Value => Shown(value, unit).to_string(),
     };
-    let side = match outcome.bar.side {
+    match outcome.bar.side {
         Side::AtLeast(least) => format!("≥ {}", shown(least)),
         Side::AtMost(most) => format!("≤ {}", shown(most)),
-    };
-    let met = if outcome.met { "met" } else { "MISSED" };
-    format!("{side} {met}")
+    }
 }

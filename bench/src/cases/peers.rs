@@ -49,6 +49,28 @@ pub(super) fn brokers(scale: &Scale, peers: &[Peer]) -> Vec<Member> {
     members
 }
 
+/// The bars beside [`BARRED`]. A server that syncs a binary log, too, has its own.
+struct Bars {
+    /// Of appending in bulk to a stream.
+    append: f64,
+    /// Of the same to a queue.
+    queue: Option<f64>,
+    /// Of one group that drains a stream.
+    drain: f64,
+    /// Of messages that are sent one at a time.
+    single: f64,
+}
+
+impl Bars {
+    fn of(scale: &Scale) -> Self {
+        if scale.binlog {
+            Self { append: 1.0, queue: None, drain: 0.8, single: 0.6 }
+        } else {
+            Self { append: 1.5, queue: Some(1.0), drain: 1.5, single: 1.2 }
+        }
+    }
+}
+
 /// What is compared, with the bar if the reference is [`BARRED`].
 struct Ours {
     name: &'static str,
@@ -83,11 +105,12 @@ fn ours(way: Way, connections: usize, batch: usize, scale: &Scale) -> Load {
 
 /// Four producers, a thousand messages at a time.
 fn appends(scale: &Scale, brokers: &[&Peer]) -> Vec<Member> {
+    let bars = Bars::of(scale);
     let time = Duration::from_secs(scale.seconds);
     let stream = Appending { lanes: 4, batch: 1000, partitions: 1, body: BODY, time };
     let ours = [
-        Ours { name: "stream, send_all", load: Load::Append(stream), bar: Some(1.5) },
-        Ours { name: "queue, send_all", load: ours(Way::Lane, 4, 1000, scale), bar: Some(1.0) },
+        Ours { name: "stream, send_all", load: Load::Append(stream), bar: Some(bars.append) },
+        Ours { name: "queue, send_all", load: ours(Way::Lane, 4, 1000, scale), bar: bars.queue },
     ];
     let each = |peer: &&Peer| {
         let name = format!("{}, 1000 at once by 4", peer.name);
@@ -101,7 +124,8 @@ fn drains(scale: &Scale, brokers: &[&Peer]) -> Vec<Member> {
     let drain = Drain { backlog: scale.backlog * 2, batch: 1000, ..BASE };
     let readers = Readers::Groups(1);
     let read = Load::Read(Reading { drain, readers, partitions: 4, sequenced: true });
-    let stream = || Ours { name: "stream, one group", load: read.clone(), bar: Some(1.5) };
+    let bar = Bars::of(scale).drain;
+    let stream = || Ours { name: "stream, one group", load: read.clone(), bar: Some(bar) };
     let queue = || Ours { name: "queue, consumer", load: Load::Drain(drain), bar: None };
     let load = |peer: &Peer, delete| {
         let slow = if peer.name == "nats" { SLOW_BACKLOG } else { u64::MAX };
@@ -125,8 +149,8 @@ fn drains(scale: &Scale, brokers: &[&Peer]) -> Vec<Member> {
 
 /// 32 producers, one message at a time.
 fn singles(scale: &Scale, brokers: &[&Peer]) -> Vec<Member> {
-    let ours =
-        [Ours { name: "Producer::send", load: ours(Way::Send, 32, 1, scale), bar: Some(1.2) }];
+    let bar = Some(Bars::of(scale).single);
+    let ours = [Ours { name: "Producer::send", load: ours(Way::Send, 32, 1, scale), bar }];
     let each = |peer: &&Peer| {
         let name = format!("{}, one at a time by 32", peer.name);
         beside(name, peer, sends(peer, 32, 1, scale), &ours)
