@@ -12,7 +12,7 @@ use rowmq_core::store::lane::{self, Fenced, LaneId, LaneKind};
 use rowmq_core::{Enqueued, Error, Fault, Result, Topic, TopicName, chance, store};
 use tokio::time::Instant;
 
-use self::insert::{Stage, TryProgress, goes_direct, store_batch};
+use self::insert::{Stage, TryProgress, store_batch};
 pub(crate) use self::turns::Turns;
 
 use crate::batch::Batch;
@@ -170,10 +170,7 @@ impl Lane {
             Ok(standing) => standing,
             Err(error) => return Attempt::Failed(error),
         };
-        let turn = match goes_direct(&topic, &batch.messages) {
-            true => turns.take(topic.id).await,
-            false => None,
-        };
+        let turn = turns.take(&topic, &batch.messages).await;
         tries.begin();
         let mut progress = TryProgress { stage: Stage::Before, enqueued: Vec::new() };
         let done = session

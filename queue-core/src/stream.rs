@@ -15,7 +15,7 @@ mod pick;
 pub mod retention;
 mod sequence;
 
-pub use self::append::{Appended, append};
+pub use self::append::{Appended, append, fits_any_partition};
 pub use self::claim::{Claim, ClaimedRange, claim_range};
 pub use self::pick::Picked;
 pub(crate) use self::pick::{LOOKED_AT, pick};

@@ -103,11 +103,12 @@ fn ours(way: Way, connections: usize, batch: usize, scale: &Scale) -> Load {
     Load::Enqueue(Enqueue { way, connections, batch, body: BODY, searchable, trace, time })
 }
 
-/// Four producers, a thousand messages at a time.
+/// Four producers, a thousand messages at a time. The stream has as many partitions as the one that
+/// is drained.
 fn appends(scale: &Scale, brokers: &[&Peer]) -> Vec<Member> {
     let bars = Bars::of(scale);
     let time = Duration::from_secs(scale.seconds);
-    let stream = Appending { lanes: 4, batch: 1000, partitions: 1, body: BODY, time };
+    let stream = Appending { lanes: 4, batch: 1000, partitions: 4, body: BODY, time };
     let ours = [
         Ours { name: "stream, send_all", load: Load::Append(stream), bar: Some(bars.append) },
         Ours { name: "queue, send_all", load: ours(Way::Lane, 4, 1000, scale), bar: bars.queue },

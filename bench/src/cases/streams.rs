@@ -43,6 +43,7 @@ pub(super) fn producers(scale: &Scale) -> Vec<Member> {
     vec![
         raw(scale),
         Member::new("send_all of 1000, 4 lanes", load(4, 1000, 1)).against(RAW).bar(0.6),
+        Member::new("the same, 4 partitions", load(4, 1000, 4)).against(RAW),
         Member::new("the same, 16 partitions", load(4, 1000, 16)).against(RAW),
         Member::new("send_all of 1000, 1 lane", load(1, 1000, 1)).against(RAW),
         Member::new("send_all of 100, 4 lanes", load(4, 100, 1)).against(RAW),

@@ -18,7 +18,7 @@ use crate::resend::Tries;
 const OPERATION: &str = "send the batch";
 
 /// Batches of a stream from this size on bypass its inbox. Until such a batch is committed, no
-/// other message of the stream gets its offset, which is too long for a few messages.
+/// other message of its partitions gets an offset, which is too long for a few messages.
 const DIRECT: usize = 100;
 
 /// How far a batch has got.
@@ -106,7 +106,8 @@ pub(super) fn goes_direct(topic: &Topic, messages: &[NewMessage]) -> bool {
     topic.is_stream() && !named && messages.len() >= DIRECT
 }
 
-/// Stores a batch in the log and advances the lane, unless another session is working on the log.
+/// Stores a batch in the log and advances the lane. If other sessions have locked the partitions
+/// that the batch needs, it goes into the inbox.
 async fn append(
     conn: &mut Link,
     topic: &Topic,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::pack::Packer;
-use super::sequence::{lock, sequence_locked};
+use super::sequence::{Locked, count, lock, sequence_locked};
 use crate::connection::Connection;
 use crate::model::page::PageEntry;
 use crate::model::{NewMessage, PartitionNo, Position, Result, TopicId};
@@ -16,8 +16,9 @@ use crate::stream::Contention;
 /// The most messages of the inbox that the producer sequences before its own batch.
 const SEQUENCED_BEFORE: u32 = 1000;
 
-/// The fewest messages without a key that go to one partition: each partition costs a statement.
-const SPREAD: usize = 100;
+/// The most partitions that a batch without keys tries to lock. A lane finds the partitions of
+/// other lanes locked, a few; while a sequencer is at work, all are.
+const TRIES: usize = 8;
 
 /// The result of an append.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -28,12 +29,20 @@ pub struct Appended {
     pub sequenced: usize,
 }
 
-/// Appends messages to the log of a stream, unless a sequencer is at work or the inbox is full.
-/// None of the messages may have a due time. Runs within the caller's transaction, at READ
-/// COMMITTED, as the last thing in it: no other message of the stream gets an offset until it ends.
+/// Returns whether a batch goes into one partition, whichever is free, so that several such batches
+/// can be appended at once. One with keys needs the partitions of its keys.
+#[must_use]
+pub fn fits_any_partition(messages: &[NewMessage]) -> bool {
+    messages.iter().all(|message| message.key.is_none())
+}
+
+/// Appends messages to the log of a stream, unless other sessions have locked the partitions or the
+/// inbox is full. None of the messages may have a due time. Runs within the caller's transaction,
+/// at READ COMMITTED, as the last thing in it: no other message of the locked partitions gets an
+/// offset until it ends.
 ///
-/// Messages committed earlier come first, including those of the same producer: under the
-/// partitions' locks the inbox is sequenced before anything is appended (history H15).
+/// Messages committed earlier come first in each partition, including those of the same producer:
+/// under the partition's lock the inbox is sequenced before anything is appended (history H15).
 ///
 /// # Errors
 /// [`crate::Error::Counts`] if a message of the inbox was purged in the meantime, a database
@@ -43,48 +52,60 @@ pub async fn append(
     stream: TopicId,
     messages: &[NewMessage],
 ) -> Result<Appended> {
-    let mut locked = lock(conn, stream, Contention::Leave).await?;
-    if locked.is_empty() {
+    let mut locked = match fits_any_partition(messages) {
+        true => lock_emptiest(conn, stream).await?,
+        false => lock(conn, stream, Contention::Leave).await?,
+    };
+    if locked.partitions.is_empty() {
         return Ok(Appended::default());
     }
     let before = sequence_locked(conn, stream, &mut locked, SEQUENCED_BEFORE).await?;
+    let elsewhere = Appended { in_log: false, sequenced: before.messages };
     if before.more {
-        return Ok(Appended { in_log: false, sequenced: before.messages });
+        return Ok(elsewhere);
     }
-    let seen = locked.clone();
-    let places = places(&mut locked, messages);
-    if locked.iter().all(|partition| partition.pages) {
+    let seen = locked.partitions.clone();
+    let Some(places) = places(&mut locked, messages) else { return Ok(elsewhere) };
+    if seen.iter().all(|partition| partition.pages) {
         log::append_pages(conn, stream, &pages(&seen, messages, &places)?).await?;
     } else {
         log::append(conn, stream, messages, &places).await?;
     }
-    for (seen, end) in seen.iter().zip(&locked).filter(|(seen, end)| seen != end) {
+    for (seen, end) in seen.iter().zip(&locked.partitions).filter(|(seen, end)| seen != end) {
         partition::advance(conn, stream, *seen, end.next.0 - seen.next.0).await?;
     }
     Ok(Appended { in_log: true, sequenced: before.messages + messages.len() })
 }
 
+/// Locks the partition with the lowest end of those that are free; none if there is no such one.
+async fn lock_emptiest(conn: &mut impl Connection, stream: TopicId) -> Result<Locked> {
+    let mut all = partition::all(conn, stream).await?;
+    all.sort_by_key(|partition| partition.next);
+    let mut locked = Locked { of: count(&all), partitions: Vec::new() };
+    for partition in all.into_iter().take(TRIES) {
+        if let Some(free) = partition::try_lock(conn, stream, partition.no).await? {
+            locked.partitions.push(free);
+            break;
+        }
+    }
+    Ok(locked)
+}
+
 /// Chooses the position of each message and advances the ends of the partitions. A message with a
 /// key goes to the same partition as from the inbox ([`scan`](crate::store::stream::inbox::scan)),
-/// the others to the partitions with the lowest ends.
-fn places(partitions: &mut [Partition], messages: &[NewMessage]) -> Vec<Position> {
-    let without_key = messages.iter().filter(|message| message.key.is_none()).count();
-    let pieces = (without_key / SPREAD).clamp(1, partitions.len());
-    let mut emptiest: Vec<usize> = (0..partitions.len()).collect();
-    emptiest.sort_by_key(|at| partitions[*at].next);
-    let mut nth = 0;
+/// the others to the locked partition with the lowest end. Returns `None` if the partition of a key
+/// is not locked.
+fn places(locked: &mut Locked, messages: &[NewMessage]) -> Option<Vec<Position>> {
+    let emptiest = locked.partitions.iter().min_by_key(|partition| partition.next)?.no;
     let place = |message: &NewMessage| {
-        let at = match &message.key {
-            Some(key) => crc32fast::hash(key) as usize % partitions.len(),
-            None => {
-                nth += 1;
-                emptiest[(nth - 1) * pieces / without_key]
-            }
+        let no = match &message.key {
+            Some(key) => PartitionNo(crc32fast::hash(key) % locked.of),
+            None => emptiest,
         };
-        let partition = &mut partitions[at];
-        let position = Position { partition: partition.no, offset: partition.next };
+        let partition = locked.get_mut(no)?;
+        let position = Position { partition: no, offset: partition.next };
         partition.next.0 += 1;
-        position
+        Some(position)
     };
     messages.iter().map(place).collect()
 }
@@ -125,24 +146,29 @@ mod tests {
         Partition { no: PartitionNo(no), first: Offset(0), next: Offset(next), pages: false }
     }
 
+    fn locked(partitions: &[Partition], of: u32) -> Locked {
+        Locked { partitions: partitions.to_vec(), of }
+    }
+
     #[test]
-    fn messages_without_a_key_go_in_pieces_to_the_emptiest_partitions() {
-        let mut partitions = [partition(0, 500), partition(1, 7), partition(2, 9)];
+    fn messages_without_a_key_go_to_the_emptiest_locked_partition() {
+        let mut locked = locked(&[partition(0, 500), partition(2, 7), partition(3, 9)], 4);
         let messages: Vec<_> = (0..250).map(|n| NewMessage::new(n.to_string())).collect();
-        let places = places(&mut partitions, &messages);
-        let of = |no: u32| places.iter().filter(move |place| place.partition.0 == no);
-        assert_eq!([0, 1, 2].map(|no| of(no).count()), [0, 125, 125]);
-        assert!(of(1).map(|place| place.offset.0).eq(7..132));
-        assert_eq!(partitions.map(|partition| partition.next.0), [500, 132, 134]);
-        assert!(places.is_sorted_by_key(|place| place.partition));
+        let places = places(&mut locked, &messages).expect("places");
+        assert!(places.iter().all(|place| place.partition.0 == 2));
+        assert!(places.iter().map(|place| place.offset.0).eq(7..257));
+        let ends = locked.partitions.iter().map(|partition| partition.next.0);
+        assert!(ends.eq([500, 257, 9]));
     }
 
     #[test]
     fn a_message_with_a_key_goes_to_the_partition_of_its_key() {
-        let mut partitions = [partition(0, 0), partition(1, 0)];
+        let mut both = locked(&[partition(0, 0), partition(1, 0)], 2);
         let messages = ["a", "b", "a"].map(|key| NewMessage::new("m").with_key(key));
-        let places = places(&mut partitions, &messages);
+        let places = super::places(&mut both, &messages).expect("places");
         assert_eq!(places[0].partition, places[2].partition);
         assert!(places[2].offset > places[0].offset);
+        let other = partition(1 - places[0].partition.0, 0);
+        assert_eq!(super::places(&mut locked(&[other], 2), &messages[..1]), None);
     }
 }

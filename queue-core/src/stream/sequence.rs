@@ -17,12 +17,12 @@ const BYTES: u64 = 16 * 1024 * 1024;
 /// Up to this mean size, messages go to the sequencer and back to share pages.
 const SMALL: u64 = 4 * 1024;
 
-/// What to do if another sequencer is at work on the stream.
+/// What to do with a partition that another session has locked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Contention {
     /// Wait for its transaction.
     Wait,
-    /// Leave the work to the other sequencer.
+    /// Leave the messages of this partition to the other session, or to the next turn.
     Leave,
 }
 
@@ -31,17 +31,34 @@ pub enum Contention {
 pub struct Sequenced {
     /// Messages that got their offset.
     pub messages: usize,
-    /// Whether the inbox has more.
+    /// Whether another turn may find more.
     pub more: bool,
+}
+
+/// Partitions of a stream that this session has locked. Until its transaction ends, no other
+/// session gives their messages offsets.
+#[derive(Debug, Clone)]
+pub(super) struct Locked {
+    /// They, in order.
+    pub(super) partitions: Vec<Partition>,
+    /// How many partitions the stream has, with those that are not locked.
+    pub(super) of: u32,
+}
+
+impl Locked {
+    pub(super) fn get_mut(&mut self, no: PartitionNo) -> Option<&mut Partition> {
+        self.partitions.iter_mut().find(|partition| partition.no == no)
+    }
 }
 
 /// Gives up to `limit` messages of the stream's inbox their offsets. Runs within the caller's
 /// transaction, as the first thing in it, at READ COMMITTED.
 ///
 /// The partitions' rows are locked before the inbox is read, so that offsets follow the order in
-/// which transactions committed. Only the session that holds these locks gives offsets: no leader
-/// is needed, and any number of sequencers may try. The inbox is read in one plain SELECT: when a
-/// later message of a producer's connection is visible in it, so is its earlier one (history H14).
+/// which transactions committed. Only the session that has locked a partition gives its messages
+/// offsets: no leader is needed, and any number of sequencers may try. The inbox is read in one
+/// plain SELECT: when a later message of a producer's connection is visible in it, so is its
+/// earlier one (history H14).
 ///
 /// # Errors
 /// A database failure, or [`crate::Error::Counts`]; roll back.
@@ -52,40 +69,53 @@ pub async fn sequence(
     contention: Contention,
 ) -> Result<Sequenced> {
     let mut locked = lock(conn, stream, contention).await?;
-    sequence_locked(conn, stream, &mut locked, limit).await
+    let done = sequence_locked(conn, stream, &mut locked, limit).await?;
+    // If all that was read belongs to partitions of others, another turn would read it again.
+    Ok(Sequenced { more: done.more && done.messages > 0, ..done })
 }
 
-/// Locks the partitions of a stream. Returns none if another sequencer is at work on the stream and
-/// this one does not wait.
+/// Locks the partitions of a stream: all of them, or those that are free if this session does not
+/// wait.
 pub(super) async fn lock(
     conn: &mut impl Connection,
     stream: TopicId,
     contention: Contention,
-) -> Result<Vec<Partition>> {
-    if contention == Contention::Leave && !partition::try_lock_first(conn, stream).await? {
-        return Ok(Vec::new());
+) -> Result<Locked> {
+    match contention {
+        Contention::Wait => {
+            let partitions = partition::lock(conn, stream).await?;
+            Ok(Locked { of: count(&partitions), partitions })
+        }
+        Contention::Leave => {
+            let of = count(&partition::all(conn, stream).await?);
+            Ok(Locked { of, partitions: partition::lock_free(conn, stream).await? })
+        }
     }
-    partition::lock(conn, stream).await
+}
+
+/// Returns how many they are: 256 at most.
+pub(super) fn count(partitions: &[Partition]) -> u32 {
+    u32::try_from(partitions.len()).unwrap_or(u32::MAX)
 }
 
 /// As [`sequence()`], for partitions that are already locked; sets their ends to the end of the
-/// log.
+/// log. `more` then says whether the inbox has more, of whichever partition.
 pub(super) async fn sequence_locked(
     conn: &mut impl Connection,
     stream: TopicId,
-    locked: &mut [Partition],
+    locked: &mut Locked,
     limit: u32,
 ) -> Result<Sequenced> {
-    let partitions = u32::try_from(locked.len()).unwrap_or(u32::MAX);
-    if partitions == 0 {
+    if locked.partitions.is_empty() {
         return Ok(Sequenced::default());
     }
-    let found = inbox::scan(conn, stream, partitions, limit).await?;
+    let mut found = inbox::scan(conn, stream, locked.of, limit).await?;
     let full = found.len() == limit as usize;
+    found.retain(|message| locked.get_mut(message.partition).is_some());
     let taken = fitting(&found);
     let (messages, more) = (taken.len(), full || taken.len() < found.len());
     for (no, runs) in by_partition(stream, taken) {
-        let Some(end) = locked.iter_mut().find(|partition| partition.no == no) else { continue };
+        let Some(end) = locked.get_mut(no) else { continue };
         append(conn, stream, end, &runs).await?;
     }
     for run in by_priority(stream, taken) {

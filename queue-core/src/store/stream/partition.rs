@@ -58,7 +58,7 @@ pub async fn of_group(conn: &mut impl Connection, group: TopicId) -> Result<Vec<
 }
 
 /// PRIMARY: locks the stream's partitions, in order: until the transaction ends no other session
-/// gives its messages offsets.
+/// gives their messages offsets.
 pub async fn lock(conn: &mut impl Connection, stream: TopicId) -> Result<Vec<Partition>> {
     let query = dsl::queue_partition
         .filter(dsl::topic_id.eq(stream))
@@ -68,17 +68,30 @@ pub async fn lock(conn: &mut impl Connection, stream: TopicId) -> Result<Vec<Par
     select_surely(conn, "sequence: lock the partitions", query).await
 }
 
-/// PRIMARY: locks the stream's first partition, unless another session has locked it; returns
-/// whether it did. Sequencers that do not want to wait for one another begin here.
-pub async fn try_lock_first(conn: &mut impl Connection, stream: TopicId) -> Result<bool> {
+/// PRIMARY: as [`lock`], but only those partitions that no other session has locked.
+pub async fn lock_free(conn: &mut impl Connection, stream: TopicId) -> Result<Vec<Partition>> {
     let query = dsl::queue_partition
-        .find((stream, PartitionNo(0)))
-        .select(dsl::partition_no)
+        .filter(dsl::topic_id.eq(stream))
+        .order(dsl::partition_no)
+        .select(Partition::as_select())
         .for_update()
         .skip_locked();
-    let first: Vec<PartitionNo> =
-        select_surely(conn, "sequence: lock the first partition", query).await?;
-    Ok(!first.is_empty())
+    select_surely(conn, "sequence: lock the free partitions", query).await
+}
+
+/// PRIMARY: locks one of the stream's partitions and returns it; `None` if another session has
+/// locked it.
+pub async fn try_lock(
+    conn: &mut impl Connection,
+    stream: TopicId,
+    no: PartitionNo,
+) -> Result<Option<Partition>> {
+    let query = dsl::queue_partition
+        .find((stream, no))
+        .select(Partition::as_select())
+        .for_update()
+        .skip_locked();
+    Ok(select_surely(conn, "append: lock a partition", query).await?.pop())
 }
 
 /// PRIMARY, plain: reads one of the stream's partitions.

@@ -77,7 +77,8 @@ async fn partitions(conn: &mut Recorder) {
     drop(partition::all(conn, TOPIC).await);
     drop(partition::of_group(conn, GROUP.id).await);
     drop(partition::lock(conn, TOPIC).await);
-    drop(partition::try_lock_first(conn, TOPIC).await);
+    drop(partition::lock_free(conn, TOPIC).await);
+    drop(partition::try_lock(conn, TOPIC, PARTITION).await);
     drop(partition::find(conn, TOPIC, PARTITION).await);
     let seen = Partition { no: PARTITION, first: OFFSET, next: OFFSET, pages: false };
     drop(partition::advance(conn, TOPIC, seen, 1).await);

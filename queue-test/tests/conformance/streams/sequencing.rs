@@ -99,20 +99,6 @@ async fn nothing_is_lost_and_producers_keep_their_order_whatever_commits_late() 
         }
     }
 
-    async fn keep_sequencing(stream: &Stream, done: &AtomicBool) {
-        let (mut conn, id) = (stream.db.connect().await, stream.topic.id);
-        loop {
-            let last = done.load(Ordering::SeqCst);
-            let turn = transaction(&mut conn, "test", async |conn| {
-                sequence(conn, id, 100, Contention::Leave).await
-            });
-            if turn.await.unwrap().messages == 0 && last {
-                return;
-            }
-            tokio::task::yield_now().await;
-        }
-    }
-
     async fn produce(
         conn: &mut rowmq_core::AsyncMysqlConnection,
         topic: &TopicName,
@@ -171,4 +157,19 @@ async fn producers_wait_for_no_sequencer_and_for_no_group() {
     stream.sql("COMMIT").await;
     reader.batch_execute("COMMIT").await.unwrap();
     assert_eq!(stream.sequence().await, 20);
+}
+
+/// Sequences until `done`, and until then nothing is left.
+pub(super) async fn keep_sequencing(stream: &Stream, done: &AtomicBool) {
+    let (mut conn, id) = (stream.db.connect().await, stream.topic.id);
+    loop {
+        let last = done.load(Ordering::SeqCst);
+        let turn = transaction(&mut conn, "test", async |conn| {
+            sequence(conn, id, 100, Contention::Leave).await
+        });
+        if turn.await.unwrap().messages == 0 && last {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
 }
