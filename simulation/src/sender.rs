@@ -5,7 +5,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use rowmq_core::connection::{Link, Session, SessionKind};
-use rowmq_core::{Enqueued, Error, MsgId, NewMessage, enqueue_all};
+use rowmq_core::store::{self, trace};
+use rowmq_core::stream::append;
+use rowmq_core::{Enqueued, Error, MsgId, NewMessage, TopicName, enqueue_all};
 use rowmq_producer::{Producer, ProducerOptions, SendError};
 use tokio::time::sleep;
 
@@ -82,7 +84,11 @@ pub(crate) async fn transact(stage: Rc<Stage>, name: String, n: u32) {
         let kind = SessionKind::Leased(stage.settings.lease);
         let session = Session::open(&stage.url(&name), kind, stage.settings.lease).await;
         let Ok(mut session) = session else { continue };
-        let messages: Vec<_> = (0..=stage.below(2)).map(|_| stage.message()).collect();
+        let mut messages: Vec<_> = (0..=stage.below(2)).map(|_| stage.message()).collect();
+        let goes_direct = stage.settings.stream.is_some() && stage.below(2) == 0;
+        if goes_direct && stage.below(2) == 0 {
+            messages.iter_mut().for_each(|message| message.key = None);
+        }
         for message in &messages {
             stage.recorder.borrow_mut().sending(message.msg_id, &name, stage.strict.get());
         }
@@ -90,7 +96,10 @@ pub(crate) async fn transact(stage: Rc<Stage>, name: String, n: u32) {
         let think = stage.below(900);
         let done = session
             .transaction("an order of the user's", async |conn| {
-                let enqueued = enqueue_all(conn, &stage.topic, &messages).await?;
+                let enqueued = match goes_direct {
+                    true => enqueue_past_the_inbox(conn, &stage.topic, &messages).await?,
+                    false => enqueue_all(conn, &stage.topic, &messages).await?,
+                };
                 sleep(Duration::from_millis(think.into())).await;
                 // Any error of the user's code rolls back.
                 if keep { Ok(enqueued) } else { Err(Error::WorkerStopped) }
@@ -111,6 +120,22 @@ pub(crate) async fn transact(stage: Rc<Stage>, name: String, n: u32) {
             stage.recorder.borrow_mut().sent(message.msg_id, sent);
         }
     }
+}
+
+/// Enqueues messages of a stream as a producer's lane does with large batches: if it can, straight
+/// into the log.
+async fn enqueue_past_the_inbox(
+    conn: &mut Link,
+    name: &TopicName,
+    messages: &[NewMessage],
+) -> rowmq_core::Result<Vec<Enqueued>> {
+    let stream = store::topic::existing(conn, name).await?;
+    let is_ready = messages.iter().all(|message| message.deliver.is_none());
+    if is_ready && append(conn, stream.id, messages).await?.in_log {
+        trace::enqueued(conn, stream.id, stream.settings.trace, messages).await?;
+        return Ok(messages.iter().map(|message| Enqueued::Stored(message.msg_id)).collect());
+    }
+    enqueue_all(conn, name, messages).await
 }
 
 /// Sends messages again by their ids, which the topic remembers, until they are known to be stored.

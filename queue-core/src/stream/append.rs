@@ -13,11 +13,17 @@ use crate::store::stream::log::{self, PlacedPage};
 use crate::store::stream::partition::{self, Partition};
 use crate::stream::Contention;
 
-/// The most messages of the inbox that the producer sequences before its own batch.
+/// How many messages of the inbox the producer sequences before its own batch, about: this many
+/// for each partition are looked through.
 const SEQUENCED_BEFORE: u32 = 1000;
 
-/// The most partitions that a batch without keys tries to lock. A lane finds the partitions of
-/// other lanes locked, a few; while a sequencer is at work, all are.
+/// The most messages of the inbox that the producer looks through for those of its partitions.
+const LOOKED_THROUGH: u32 = 16_000;
+
+/// How often a batch without keys tries to lock a partition, in turn. While a sequencer is at work,
+/// all are locked. Otherwise one is free sooner or later: with four partitions, four lanes that try
+/// each only once meet all four locked now and then, one after the other, and what then goes into
+/// the inbox slows down every later batch (46 k messages a second in place of 344 k).
 const TRIES: usize = 8;
 
 /// The result of an append.
@@ -59,7 +65,8 @@ pub async fn append(
     if locked.partitions.is_empty() {
         return Ok(Appended::default());
     }
-    let before = sequence_locked(conn, stream, &mut locked, SEQUENCED_BEFORE).await?;
+    let limit = (SEQUENCED_BEFORE * locked.of).min(LOOKED_THROUGH);
+    let before = sequence_locked(conn, stream, &mut locked, limit).await?;
     let elsewhere = Appended { in_log: false, sequenced: before.messages };
     if before.more {
         return Ok(elsewhere);
@@ -82,7 +89,7 @@ async fn lock_emptiest(conn: &mut impl Connection, stream: TopicId) -> Result<Lo
     let mut all = partition::all(conn, stream).await?;
     all.sort_by_key(|partition| partition.next);
     let mut locked = Locked { of: count(&all), partitions: Vec::new() };
-    for partition in all.into_iter().take(TRIES) {
+    for partition in all.iter().cycle().take(TRIES) {
         if let Some(free) = partition::try_lock(conn, stream, partition.no).await? {
             locked.partitions.push(free);
             break;

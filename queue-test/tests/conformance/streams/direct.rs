@@ -69,10 +69,10 @@ async fn nobody_waits_for_a_sequencer_and_nobody_empties_a_full_inbox() {
     assert_eq!(partition::lock(&mut other, stream.topic.id).await.unwrap().len(), 2);
     assert_eq!(stream.append(&messages(&["a"])).await, Appended::default());
     other.batch_execute("ROLLBACK").await.unwrap();
-    stream.enqueue(0..1500).await;
+    stream.enqueue(0..2500).await;
     let appended = stream.append(&messages(&["a"])).await;
-    assert_eq!(appended, Appended { in_log: false, sequenced: 500 }, "of one partition");
-    assert_eq!(stream.number("SELECT SUM(messages) FROM queue_log").await, 500);
+    assert_eq!(appended, Appended { in_log: false, sequenced: 1000 }, "of one partition");
+    assert_eq!(stream.number("SELECT SUM(messages) FROM queue_log").await, 1000);
 }
 
 #[tokio::test]
