@@ -39,7 +39,8 @@ pub(crate) enum Topic {
         /// that groups read.
         #[arg(long, value_enum, default_value_t)]
         kind: Kind,
-        /// How many partitions a stream has: as many members of an ordered group work at once.
+        /// How many partitions a stream has: as many members of an ordered group work at once, and
+        /// as many large batches without keys are appended at once.
         #[arg(long, default_value_t = 1, value_name = "N")]
         partitions: u32,
         #[command(flatten)]
