@@ -13,11 +13,11 @@ use crate::store::stream::log::{self, PlacedPage};
 use crate::store::stream::partition::{self, Partition};
 use crate::stream::Contention;
 
-/// How many messages of the inbox the producer sequences before its own batch, about: this many
-/// for each partition are looked through.
+/// How many messages of the inbox the producer sequences before its own batch, about: it looks
+/// through as many as should have so many of the partitions that it has locked.
 const SEQUENCED_BEFORE: u32 = 1000;
 
-/// The most messages of the inbox that the producer looks through for those of its partitions.
+/// The most messages of the inbox that it looks through.
 const LOOKED_THROUGH: u32 = 16_000;
 
 /// How often a batch without keys tries to lock a partition, in turn. While a sequencer is at work,
@@ -65,7 +65,8 @@ pub async fn append(
     if locked.partitions.is_empty() {
         return Ok(Appended::default());
     }
-    let limit = (SEQUENCED_BEFORE * locked.of).min(LOOKED_THROUGH);
+    let limit = SEQUENCED_BEFORE * locked.of / count(&locked.partitions).max(1);
+    let limit = limit.min(LOOKED_THROUGH);
     let before = sequence_locked(conn, stream, &mut locked, limit).await?;
     let elsewhere = Appended { in_log: false, sequenced: before.messages };
     if before.more {
