@@ -42,7 +42,7 @@ pub(super) struct TryProgress {
 /// Stores a batch and advances the lane. One autocommitted statement does both, unless the batch is
 /// too large for one, its topic is searchable or it leaves a trace: then a transaction does, whose
 /// last INSERT of messages advances the lane. A large batch of a stream bypasses the inbox if the
-/// log is free.
+/// partitions that it needs are free.
 pub(super) async fn store_batch(
     conn: &mut Link,
     topic: &Topic,

@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rowmq_core::model::{TopicId, TopicKind};
-use rowmq_core::{NewMessage, Topic, stream};
+use rowmq_core::{NewMessage, Topic, is_plain, stream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::insert::goes_direct;
 
-/// How long a lane waits for its turn: the time of many batches. After that it goes through the
-/// inbox, which needs no turn.
+/// How long a lane waits for its turn: the time of many batches. After that it goes on without one;
+/// if it then finds the partitions locked, the inbox takes its batch.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Whose turn it is to append to the log of a stream: one lane for each partition, or one with
@@ -29,7 +29,7 @@ impl Turns {
         messages: &[NewMessage],
     ) -> Option<OwnedSemaphorePermit> {
         let TopicKind::Stream { partitions } = topic.kind else { return None };
-        if !goes_direct(topic, messages) {
+        if !goes_direct(topic, messages) || !is_plain(topic, messages) {
             return None;
         }
         let needed = if stream::fits_any_partition(messages) { 1 } else { partitions };

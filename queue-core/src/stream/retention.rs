@@ -10,7 +10,8 @@ use crate::store::stream::{cursor, log, member, partition, progress};
 use crate::store::topic::{groups_of, lock_by_id, server_time};
 use crate::stream::group::at_time;
 
-/// Rows of one transaction: it takes some milliseconds, in which no message gets an offset.
+/// Rows of one transaction: it takes some milliseconds, in which no message of the partition gets
+/// an offset.
 const ROWS: u32 = 1000;
 
 /// How many of the newest messages the mean size is estimated from.

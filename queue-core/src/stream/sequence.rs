@@ -88,7 +88,8 @@ pub(super) async fn lock(
         }
         Contention::Leave => {
             let of = count(&partition::all(conn, stream).await?);
-            Ok(Locked { of, partitions: partition::lock_free(conn, stream).await? })
+            let partitions = partition::lock_free(conn, stream).await?;
+            Ok(Locked { of, partitions })
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::model::{Offset, PartitionNo, Result, TopicId};
 use crate::schema::queue_partition::{self, dsl};
 use crate::schema::queue_topic;
 use crate::store::moves::equal;
-use crate::store::{select_surely, write, write_surely};
+use crate::store::{select, select_surely, write, write_surely};
 
 /// A partition, as recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, Queryable, Selectable)]
@@ -91,7 +91,7 @@ pub async fn try_lock(
         .select(Partition::as_select())
         .for_update()
         .skip_locked();
-    Ok(select_surely(conn, "append: lock a partition", query).await?.pop())
+    Ok(select(conn, "append: lock a partition", query).await?.pop())
 }
 
 /// PRIMARY, plain: reads one of the stream's partitions.

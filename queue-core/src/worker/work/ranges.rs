@@ -141,8 +141,8 @@ impl Work {
         Ok(())
     }
 
-    /// Assigns offsets to the messages in the stream's inbox, unless another session is about to.
-    /// Returns whether some may have been assigned.
+    /// Assigns offsets to the messages in the stream's inbox, except in partitions where another
+    /// session is about to. Returns whether some may have been assigned.
     async fn sequence(&mut self, stream: TopicId) -> Result<bool> {
         let session = self.session().await?;
         let mut sequenced = false;
