@@ -289,6 +289,7 @@ impl Crew {
         if in_doubt.is_empty() {
             return true;
         }
+        self.comes_back(&in_doubt, turn);
         let rows = in_doubt.iter().map(Settled::release).collect();
         let outcomes = self.worker.release_in_doubt(rows).await;
         let Ok(outcomes) = outcomes else {
@@ -323,6 +324,15 @@ impl Crew {
         self.settle_as(deliveries, settlements, turn).await
     }
 
+    /// Records that messages are about to come back. In an ordered group, the rest of their claim
+    /// comes back with them.
+    fn comes_back(&self, deliveries: &[Delivery], turn: Option<Turn>) {
+        if turn.is_some() {
+            let mut recorder = self.stage.recorder.borrow_mut();
+            deliveries.iter().for_each(|one| recorder.comes_back_with_the_rest(&self.name, one));
+        }
+    }
+
     async fn settle_as(
         &self,
         deliveries: Vec<Delivery>,
@@ -331,6 +341,9 @@ impl Crew {
     ) -> bool {
         let all_over = settlements.iter().all(Settlement::is_final);
         turn.filter(|_| all_over).into_iter().for_each(|turn| self.stage.end_in_order(turn));
+        if !all_over {
+            self.comes_back(&deliveries, turn);
+        }
         let on_done = self.stage.settings.on_done;
         let mut batch = Vec::with_capacity(deliveries.len());
         for (delivery, settlement) in deliveries.iter().zip(&settlements) {

@@ -96,16 +96,11 @@ pub(crate) async fn transact(stage: Rc<Stage>, name: String, n: u32) {
         let think = stage.below(900);
         let done = session
             .transaction("an order of the user's", async |conn| {
-                let think = sleep(Duration::from_millis(think.into()));
-                let enqueued = if goes_direct {
-                    // Last, as a lane does: until the commit the partition stands still.
-                    think.await;
-                    enqueue_past_the_inbox(conn, &stage.topic, &messages).await?
-                } else {
-                    let enqueued = enqueue_all(conn, &stage.topic, &messages).await?;
-                    think.await;
-                    enqueued
+                let enqueued = match goes_direct {
+                    true => enqueue_past_the_inbox(conn, &stage.topic, &messages).await?,
+                    false => enqueue_all(conn, &stage.topic, &messages).await?,
                 };
+                sleep(Duration::from_millis(think.into())).await;
                 // Any error of the user's code rolls back.
                 if keep { Ok(enqueued) } else { Err(Error::WorkerStopped) }
             })

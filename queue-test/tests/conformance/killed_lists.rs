@@ -152,6 +152,20 @@ async fn a_direct_batch_comes_behind_what_waits_in_the_inbox() {
     assert_eq!(bodies(&stream.logged().await), ["0", "1", "later"]);
 }
 
+/// For a moment each partition may be locked, one after the other. If one such batch went into the
+/// inbox, every later one would follow it.
+#[tokio::test]
+async fn a_direct_batch_tries_again_if_it_finds_no_partition_free() {
+    let mut stream = Stream::new(1).await;
+    let id = stream.topic.id;
+    let append = async |conn: &mut AsyncMysqlConnection| {
+        let mut killed = KilledOnce::new(conn, "FOR UPDATE SKIP LOCKED");
+        stream::append(&mut killed, id, &[NewMessage::new("m")]).await
+    };
+    let appended = transaction(&mut stream.conn, "test", append).await.unwrap();
+    assert_eq!((appended.in_log, appended.sequenced), (true, 1));
+}
+
 #[tokio::test]
 async fn a_row_whose_key_is_locked_is_not_taken_for_one_without_a_key() {
     let mut scene = Scene::new().await;
