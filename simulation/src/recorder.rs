@@ -326,18 +326,6 @@ impl Recorder {
         self.run(who, delivery).asked = Some(settlement.clone());
     }
 
-    /// Records that the rest of an ordered group's claim comes back with this message of it. The
-    /// settlement frees both, and another worker may claim them before this one hears the answer.
-    pub(crate) fn comes_back_with_the_rest(&mut self, who: &str, delivery: &Delivery) {
-        let group = share(delivery).0;
-        let of_group = self.stories.iter_mut().filter(|(share, _)| share.0 == group);
-        for run in of_group.flat_map(|(_, story)| &mut story.runs) {
-            if run.consumer == who && run.claim == delivery.claim_no {
-                run.asked.get_or_insert(Settlement::Release);
-            }
-        }
-    }
-
     /// Records the worker's answer; without the rule, an unknown outcome counts as fenced.
     pub(crate) fn outcome(&mut self, who: &str, delivery: &Delivery, outcome: SettleOutcome) {
         let believed = match (outcome, self.rule) {

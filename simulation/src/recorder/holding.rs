@@ -2,11 +2,24 @@
 
 use std::collections::BTreeMap;
 
-use rowmq_core::model::WorkerId;
+use rowmq_core::Delivery;
+use rowmq_core::model::{Settlement, WorkerId};
 
-use super::{Recorder, Run};
+use super::{Recorder, Run, share};
 
 impl Recorder {
+    /// Records that the rest of an ordered group's claim comes back with this message of it. The
+    /// settlement frees both, and another worker may claim them before this one hears the answer.
+    pub(crate) fn comes_back_with_the_rest(&mut self, who: &str, delivery: &Delivery) {
+        let group = share(delivery).0;
+        let of_group = self.stories.iter_mut().filter(|(share, _)| share.0 == group);
+        for run in of_group.flat_map(|(_, story)| &mut story.runs) {
+            if run.consumer == who && run.claim == delivery.claim_no {
+                run.asked.get_or_insert(Settlement::Release);
+            }
+        }
+    }
+
     /// Records that the process was killed.
     pub(crate) fn died(&mut self, consumer: &str) {
         // A settlement in flight may have been committed without an answer: its row is no longer
