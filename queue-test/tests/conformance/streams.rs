@@ -106,6 +106,15 @@ impl Stream {
         logged
     }
 
+    /// Asserts that the offsets of each partition, from 0 to its end, are all in a log read whole.
+    async fn assert_dense(&mut self, logged: &[Delivery]) {
+        for end in partition::all(&mut self.conn, self.topic.id).await.unwrap() {
+            let positions = logged.iter().filter_map(|one| one.position);
+            let here = positions.filter(|at| at.partition == end.no);
+            assert!(here.map(|at| at.offset.0).eq(0..end.next.0), "dense");
+        }
+    }
+
     pub(crate) async fn number(&mut self, query: &str) -> i64 {
         crate::scene::number(&mut self.conn, query).await
     }

@@ -152,10 +152,7 @@ async fn sessions_on_different_partitions_lose_nothing_and_keep_each_order() {
         assert!(seen.insert(numbers), "{body} is there twice");
     }
     assert_eq!(seen.len(), PRODUCERS * EACH * 5 / 3);
-    for end in partition::all(&mut stream.conn, stream.topic.id).await.unwrap() {
-        let here = logged.iter().filter_map(|one| one.position).filter(|it| it.partition == end.no);
-        assert!(here.map(|at| at.offset.0).eq(0..end.next.0), "dense");
-    }
+    stream.assert_dense(&logged).await;
 
     async fn produce(stream: &Stream, producer: usize) {
         let (mut conn, topic) = (stream.db.connect().await, &stream.topic);

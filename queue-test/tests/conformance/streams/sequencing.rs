@@ -55,10 +55,7 @@ async fn a_key_has_one_partition_and_messages_without_one_spread() {
     }
     assert_eq!((of_key.len(), unkeyed), (10, [25; 4]));
     assert!(of_key.values().all(|bodies| bodies.is_sorted()));
-    for end in partition::all(&mut stream.conn, stream.topic.id).await.unwrap() {
-        let here = logged.iter().filter_map(|one| one.position).filter(|it| it.partition == end.no);
-        assert!(here.map(|at| at.offset.0).eq(0..end.next.0), "dense");
-    }
+    stream.assert_dense(&logged).await;
 }
 
 /// History H14, and the losses of seed 001 (S12, S13): with cursors over auto-increment ids 10 to
