@@ -36,6 +36,8 @@ pub(crate) enum Task {
     Drain(DrainTask),
     /// Measure the time from the enqueue to the start of the handler.
     Pickup(PickupTask),
+    /// Hold messages until the process is killed.
+    Hold(HoldTask),
     /// Perform the janitor's duties.
     Sweep,
 }
@@ -64,6 +66,17 @@ pub(crate) struct PickupTask {
     pub(crate) topic: String,
     /// How it learns of messages.
     pub(crate) wake_up: WakeUp,
+}
+
+/// Hold messages until the process is killed.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct HoldTask {
+    /// The topic.
+    pub(crate) topic: String,
+    /// The number in the bodies of the messages that it holds; it acks the others at once.
+    pub(crate) holds: u64,
+    /// Whether it is the named member of a broadcast group.
+    pub(crate) member: bool,
 }
 
 /// Does the task until standard input ends.
@@ -101,6 +114,7 @@ pub(crate) async fn run(task: Task, url: ServerUrl) -> anyhow::Result<()> {
             let driver = Driver::new(DriverOptions::new(url, "bench"));
             driver.run(shutdown.drain, |_| {}).await;
         }
+        Task::Hold(task) => consume::hold(&task, url, &tally, shutdown).await?,
         Task::Pickup(task) => consume::pick_up(&task, url, &tally, shutdown).await?,
     }
     reporter.abort();

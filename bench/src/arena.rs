@@ -95,6 +95,11 @@ impl Arena {
         Ok(arena)
     }
 
+    /// Returns the database.
+    pub(crate) fn database(&self) -> &TestDatabase {
+        &self.database
+    }
+
     /// Returns its URL.
     pub(crate) fn url(&self) -> &ServerUrl {
         self.database.url()

@@ -164,6 +164,12 @@ pub(crate) const CATALOGUE: &[Case] = &[
         from: Extent::Quick,
     },
     Case {
+        name: "rescue",
+        about: "How soon the messages of a killed consumer run again",
+        members: idle::rescue,
+        from: Extent::Quick,
+    },
+    Case {
         name: "delays",
         about: "How late delayed messages become ready beside a million that wait, and what waiting costs",
         members: idle::delays,

@@ -22,6 +22,8 @@ pub(crate) enum Unit {
     Percent,
     /// Rows per message.
     PerMessage,
+    /// A number of messages.
+    Messages,
 }
 
 /// One figure of one round.
@@ -57,6 +59,8 @@ pub(crate) enum Name {
     ResidentHalfway,
     /// Rows that the server read in the order of an index, per message.
     Walked,
+    /// Messages that ran a second time.
+    SecondRuns,
 }
 
 impl Name {
@@ -69,6 +73,7 @@ impl Name {
             Self::CpuOfEach => Unit::Micros,
             Self::Resident | Self::ResidentHalfway => Unit::Mebibytes,
             Self::Walked => Unit::PerMessage,
+            Self::SecondRuns => Unit::Messages,
         }
     }
 
@@ -85,6 +90,7 @@ impl Name {
             Self::Resident => "resident",
             Self::ResidentHalfway => "resident halfway",
             Self::Walked => "rows walked/message",
+            Self::SecondRuns => "second runs",
         }
     }
 }
@@ -180,6 +186,7 @@ impl fmt::Display for Shown {
             Unit::Micros => write!(f, "{value:.2} µs"),
             Unit::Mebibytes => write!(f, "{value:.0} MiB"),
             Unit::Percent => write!(f, "{value:.1} %"),
+            Unit::Messages => write!(f, "{value:.0}"),
             Unit::PerMessage if value >= 100.0 => write!(f, "{value:.0}"),
             Unit::PerMessage => write!(f, "{value:.1}"),
         }

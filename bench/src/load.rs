@@ -13,6 +13,7 @@ mod limited;
 mod memory;
 mod peer;
 mod pickup;
+mod rescue;
 mod spill;
 mod steady;
 mod stream;
@@ -28,6 +29,7 @@ use crate::figure::Sample;
 
 pub(crate) use self::limited::Limited;
 pub(crate) use self::peer::{Peer, PeerDrain, PeerEnqueue};
+pub(crate) use self::rescue::{Reconnect, Rescue, Source};
 pub(crate) use self::stream::{Appending, LongLog, LongLogAsked, Readers, Reading, Sequencing};
 
 /// One load.
@@ -48,6 +50,10 @@ pub(crate) enum Load {
     Backlog(Backlog),
     /// Messages that come one by one to consumers with nothing to do.
     Pickup(Pickup),
+    /// Consumers that are killed while they hold messages.
+    Rescue(Rescue),
+    /// A consumer that loses its connections while it holds messages.
+    Reconnect(Reconnect),
     /// Finding out what became of a message, beside a backlog.
     Find(Find),
     /// Delayed messages that fall due one by one, beside many that do not.
@@ -322,6 +328,8 @@ impl Load {
             Self::Steady(steady) => steady::run(arena, *steady).await,
             Self::Backlog(backlog) => backlog::run(arena, *backlog).await,
             Self::Pickup(pickup) => pickup::run(arena, *pickup).await,
+            Self::Rescue(load) => rescue::run(arena, *load).await,
+            Self::Reconnect(load) => rescue::reconnects(arena, *load).await,
             Self::Find(find) => find::run(arena, *find).await,
             Self::Delays(delays) => delays::run(arena, *delays).await,
             Self::Sequence(load) => stream::sequencing(arena, *load).await,

@@ -11,7 +11,7 @@ const CAP: Duration = Duration::from_secs(1);
 
 /// The time between attempts to take over a member's name: as soon after the member's death as a
 /// worker learns of claims that were taken back.
-const STANDBY: Duration = Duration::from_millis(200);
+const STANDBY: Duration = Duration::from_millis(50);
 
 /// How long a topic is polled eagerly after its last work.
 const EAGER_FOR: Duration = Duration::from_secs(60);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_stands_by_for_a_member_asks_five_times_a_second_and_after_a_failure_less() {
+    fn a_process_that_stands_by_for_a_member_asks_twenty_times_a_second_and_after_a_failure_less() {
         let mut poll = Poll::new(SAFETY);
         let start = Instant::now();
         poll.stands_by(start);

@@ -1,9 +1,11 @@
+use std::cell::Cell;
 use std::time::Duration;
 
-use rowmq_core::connection::{ServerUrl, Session, SessionKind};
+use rowmq_core::connection::ServerUrl;
 use rowmq_core::store::duty::{is_held, take_office};
 use rowmq_core::store::installation::Office;
-use rowmq_core::{Result, store, telemetry};
+use rowmq_core::{Error, Result, telemetry};
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -11,7 +13,7 @@ use crate::duties::{
     Backlogs, Depths, Promote, Prune, Rescue, RescueOptions, Restore, Retain, Sequence, Tick,
     Watch, Weigh,
 };
-use crate::duty::{AnyDuty, Duty, Sweep};
+use crate::shift::Shift;
 
 /// The settings that a driver starts with.
 #[derive(Debug, Clone)]
@@ -69,78 +71,143 @@ const ASK_EVERY: Duration = Duration::from_secs(1);
 /// How long a single run waits for a stand-in to give way.
 const GIVES_WAY_WITHIN: Duration = Duration::from_secs(5);
 
-/// A duty that failed waits at least this long: it is likely to fail again.
-const FAILED_PAUSE: Duration = Duration::from_secs(1);
-
-/// How often each duty's status is recorded. This also proves that the server accepts writes;
-/// without that proof, a beat that stands still means nothing.
-const RECORD_EVERY: Duration = Duration::from_millis(2500);
-
-/// Performs the duties, each when it is due, over one session that holds the sweeper's lock.
+/// Performs the duties, each when it is due. Rescue has a session of its own, so that no other duty
+/// makes it wait; the others take turns over the session that holds the sweeper's lock.
 pub struct Driver {
-    options: DriverOptions,
-    duties: Vec<Scheduled>,
-    session: Option<Session>,
-    sweeps: bool,
-    asked: Instant,
-    steady_since: Instant,
-    last_sweep: Instant,
+    upkeep: Upkeep,
+    rescue: Shift,
+    /// The longest that a run for cron waits for a missing worker.
+    grace: Duration,
 }
 
-struct Scheduled {
-    duty: Box<dyn AnyDuty>,
-    due: Instant,
-    recorded: Option<Instant>,
+/// All duties but rescue, over the session that holds the sweeper's lock.
+struct Upkeep {
+    options: DriverOptions,
+    shift: Shift,
+    /// Whether this driver is the one that sweeps.
+    sweeps: watch::Sender<bool>,
+    asked: Instant,
 }
 
 impl Driver {
     /// Makes a driver with every duty.
     #[must_use]
     pub fn new(options: DriverOptions) -> Self {
-        let now = Instant::now();
-        let rescue = Rescue::new(options.rescue.clone());
-        let prune = match options.role {
+        let shift = || Shift::new(options.url.clone(), options.lease, options.holder.clone());
+        let (mut upkeep, mut rescue) = (shift(), shift());
+        rescue.add(Rescue::new(options.rescue.clone()));
+        upkeep.add(Promote::default());
+        upkeep.add(Tick::default());
+        upkeep.add(match options.role {
             Role::Janitor => Prune::of_janitor(options.audit_retention),
             Role::StandIn => Prune::of_stand_in(),
-        };
-        let measures = options.measures;
-        let mut driver = Self {
-            options,
-            duties: Vec::new(),
-            session: None,
-            sweeps: false,
-            asked: now,
-            steady_since: now,
-            last_sweep: now,
-        };
-        driver.add(rescue);
-        driver.add(Promote::default());
-        driver.add(Tick::default());
-        driver.add(prune);
-        driver.add(Backlogs::default());
-        driver.add(Sequence);
-        driver.add(Retain::default());
-        if measures {
-            driver.add(Depths::default());
-            driver.add(Weigh::default());
-            driver.add(Restore::default());
-            driver.add(Watch::default());
+        });
+        upkeep.add(Backlogs::default());
+        upkeep.add(Sequence);
+        upkeep.add(Retain::default());
+        if options.measures {
+            upkeep.add(Depths::default());
+            upkeep.add(Weigh::default());
+            upkeep.add(Restore::default());
+            upkeep.add(Watch::default());
         }
-        driver
-    }
-
-    fn add(&mut self, duty: impl Duty + 'static) {
-        let duty = Box::new(duty);
-        self.duties.push(Scheduled { duty, due: Instant::now(), recorded: None });
+        let grace = options.rescue.grace_of_many();
+        let (sweeps, asked) = (watch::Sender::new(false), Instant::now());
+        Self { upkeep: Upkeep { options, shift: upkeep, sweeps, asked }, rescue, grace }
     }
 
     /// Sweeps until `stop`. Never fails: errors are logged and the sweep is tried again. Calls
     /// `ticked` after every round, for the process's health, with the last error if there is one.
-    pub async fn run(mut self, stop: CancellationToken, mut ticked: impl FnMut(Result<()>)) {
+    pub async fn run(mut self, stop: CancellationToken, ticked: impl FnMut(Result<()>)) {
+        let (stop, failed) = (stop.child_token(), Cell::new(None));
+        let sweeps = self.upkeep.sweeps.subscribe();
+        let upkeep = async {
+            self.upkeep.run(&stop, ticked, &failed).await;
+            stop.cancel();
+        };
+        tokio::join!(upkeep, rescue_while(&mut self.rescue, sweeps, &stop, &failed));
+        telemetry::sweeping(false);
+    }
+
+    /// Makes one run, for cron: performs every duty repeatedly until the grace is over, so that a
+    /// worker found missing can be declared dead. Returns true unless another process sweeps; it
+    /// first waits for a stand-in to give way.
+    pub async fn run_once(mut self) -> Result<bool> {
+        let give_up = Instant::now() + GIVES_WAY_WITHIN;
+        while self.upkeep.round().await?.is_none() {
+            if Instant::now() >= give_up {
+                return Ok(false);
+            }
+            tokio::time::sleep(RETRY).await;
+        }
+        self.rescue.round().await?;
+        let end = Instant::now() + self.grace + RETRY;
+        loop {
+            tokio::time::sleep(RETRY).await;
+            let now = Instant::now();
+            self.upkeep.shift.hurry();
+            self.rescue.hurry();
+            if self.upkeep.round().await?.is_none() {
+                return Ok(false);
+            }
+            self.rescue.round().await?;
+            if now >= end {
+                return Ok(true);
+            }
+        }
+    }
+}
+
+/// Performs rescue while this driver is the one that sweeps. Keeps the last error in `failed`.
+///
+/// For a moment two processes may rescue, while one takes over from the other: a worker's death is
+/// decided once, and each row is taken back once, whoever does it.
+async fn rescue_while(
+    shift: &mut Shift,
+    mut sweeps: watch::Receiver<bool>,
+    stop: &CancellationToken,
+    failed: &Cell<Option<Error>>,
+) {
+    while !stop.is_cancelled() {
+        let is_idle = !*sweeps.borrow_and_update();
+        let wait = if is_idle {
+            shift.rest();
+            shift.leave();
+            None
+        } else {
+            match shift.round().await {
+                Ok(due) => Some(due.saturating_duration_since(Instant::now())),
+                Err(error) => {
+                    tracing::warn!(%error, "Rescue fails; trying again.");
+                    failed.set(Some(error));
+                    Some(RETRY)
+                }
+            }
+        };
+        // Only a timer, a token and a channel are waited on here, never the connection.
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => {}
+            changed = sweeps.changed() => if changed.is_err() { return },
+            () = async { match wait {
+                Some(wait) => tokio::time::sleep(wait).await,
+                None => std::future::pending().await,
+            } } => {}
+        }
+    }
+}
+
+impl Upkeep {
+    async fn run(
+        &mut self,
+        stop: &CancellationToken,
+        mut ticked: impl FnMut(Result<()>),
+        rescue_failed: &Cell<Option<Error>>,
+    ) {
         while !stop.is_cancelled() {
             let wait = match self.round().await {
                 Ok(Some(due)) => {
-                    ticked(Ok(()));
+                    ticked(rescue_failed.take().map_or(Ok(()), Err));
                     due.saturating_duration_since(Instant::now())
                 }
                 Ok(None) if self.options.role == Role::StandIn => break,
@@ -161,152 +228,57 @@ impl Driver {
                 () = tokio::time::sleep(wait) => {}
             }
         }
-        telemetry::sweeping(false);
-    }
-
-    /// Makes one run, for cron: performs every duty repeatedly until the grace is over, so that a
-    /// worker found missing can be declared dead. Returns true unless another process sweeps; it
-    /// first waits for a stand-in to give way.
-    pub async fn run_once(mut self) -> Result<bool> {
-        let give_up = Instant::now() + GIVES_WAY_WITHIN;
-        while self.round().await?.is_none() {
-            if Instant::now() >= give_up {
-                return Ok(false);
-            }
-            tokio::time::sleep(RETRY).await;
-        }
-        let end = Instant::now() + self.options.rescue.grace + RETRY;
-        loop {
-            tokio::time::sleep(RETRY).await;
-            let now = Instant::now();
-            for scheduled in &mut self.duties {
-                scheduled.due = now;
-            }
-            if self.round().await?.is_none() {
-                return Ok(false);
-            }
-            if now >= end {
-                return Ok(true);
-            }
-        }
     }
 
     /// Performs the duties that are due. Returns when the next one is due, or `None` while another
     /// process sweeps.
     async fn round(&mut self) -> Result<Option<Instant>> {
         let holds_lock = self.holds_lock().await;
-        if !matches!(holds_lock, Ok(true)) {
-            telemetry::sweeping(false);
-            self.duties.iter_mut().for_each(|scheduled| scheduled.duty.rest());
+        let sweeps = matches!(holds_lock, Ok(true));
+        telemetry::sweeping(sweeps);
+        self.sweeps.send_if_modified(|told| std::mem::replace(told, sweeps) != sweeps);
+        if !sweeps {
+            self.shift.rest();
             return holds_lock.map(|_| None);
         }
-        telemetry::sweeping(true);
-        let started = Instant::now();
-        // If the sweeper itself paused (stopped, starved), its earlier observations are stale.
-        if started.duration_since(self.last_sweep) > self.options.lease / 2 {
-            self.steady_since = started;
-        }
-        self.last_sweep = started;
-        // A duty's failure does not stop the other duties; only a lost session does.
-        let mut failed = None;
-        for index in 0..self.duties.len() {
-            if self.duties[index].due <= Instant::now()
-                && let Err(error) = self.perform(index).await
-            {
-                failed.get_or_insert(error);
-            }
-            if self.session.as_ref().is_none_or(Session::is_lost) {
-                break;
-            }
-        }
-        match failed {
-            Some(error) => Err(error),
-            None => Ok(self.duties.iter().map(|scheduled| scheduled.due).min()),
-        }
+        self.shift.round().await.map(Some)
     }
 
     /// Returns whether this driver's session holds the sweeper's lock; opens a session if there is
     /// none.
     async fn holds_lock(&mut self) -> Result<bool> {
-        if self.session.as_ref().is_none_or(Session::is_lost) {
-            self.sweeps = false;
-            let kind = SessionKind::Leased(self.options.lease);
-            let session = Session::open(&self.options.url, kind, self.options.lease / 2).await?;
-            self.session = Some(session);
-        }
-        let Some(session) = self.session.as_mut() else { return Ok(false) };
+        let sweeps = *self.sweeps.borrow() && self.shift.has_session();
+        let session = self.shift.session().await?;
         match self.options.role {
             // A live session cannot lose the lock, and the next call fails if the session is dead.
-            Role::Janitor if self.sweeps => return Ok(true),
+            Role::Janitor if sweeps => return Ok(true),
             // One of several janitors gets it, which is enough.
             Role::Janitor => {
                 let take = async |conn: &mut _| take_office(conn, Office::Janitor).await;
                 session.call("say that a janitor is there", take).await?;
             }
-            Role::StandIn if self.sweeps && self.asked.elapsed() < ASK_EVERY => return Ok(true),
+            Role::StandIn if sweeps && self.asked.elapsed() < ASK_EVERY => return Ok(true),
             Role::StandIn => {
                 let ask = async |conn: &mut _| is_held(conn, Office::Janitor).await;
                 if session.call("ask whether a janitor is there", ask).await? {
-                    if self.sweeps {
+                    if sweeps {
                         tracing::info!("A janitor is there; this consumer no longer sweeps.");
                     }
-                    self.session = None;
+                    self.shift.leave();
                     return Ok(false);
                 }
                 self.asked = Instant::now();
             }
         }
-        if !self.sweeps {
-            let take = async |conn: &mut _| take_office(conn, Office::Sweeper).await;
-            self.sweeps = session.call("take the sweeper's lock", take).await?;
-            if self.sweeps {
-                tracing::info!(holder = self.options.holder, "Sweeping.");
-                self.steady_since = Instant::now();
-                self.last_sweep = self.steady_since;
-            }
+        if sweeps {
+            return Ok(true);
         }
-        Ok(self.sweeps)
-    }
-
-    async fn perform(&mut self, index: usize) -> Result<()> {
-        let Some(session) = self.session.as_mut() else { return Ok(()) };
-        let scheduled = &mut self.duties[index];
-        let name = scheduled.duty.name();
-        let now = Instant::now();
-        let mut sweep = Sweep { session, now, steady_since: self.steady_since };
-        let result = scheduled.duty.run(&mut sweep).await;
-        telemetry::duty_ran(name, result.is_ok(), now.elapsed());
-        let regular = now + scheduled.duty.interval();
-        scheduled.due = scheduled.duty.wants_run_at().map_or(regular, |wanted| wanted.min(regular));
-        let done = match result {
-            Ok(done) => done,
-            Err(error) => {
-                scheduled.due = now + scheduled.duty.interval().max(FAILED_PAUSE);
-                if name == Rescue::NAME {
-                    self.steady_since = Instant::now();
-                }
-                return Err(error);
-            }
-        };
-        if done.notable {
-            let report = String::from_utf8_lossy(&done.report).into_owned();
-            tracing::info!(duty = name, report, "Duty did something.");
+        let take = async |conn: &mut _| take_office(conn, Office::Sweeper).await;
+        let taken = session.call("take the sweeper's lock", take).await?;
+        if taken {
+            tracing::info!(holder = self.options.holder, "Sweeping.");
+            self.shift.is_steady_from_now();
         }
-        let is_old = scheduled.recorded.is_none_or(|at| at.elapsed() >= RECORD_EVERY);
-        if done.notable || is_old {
-            scheduled.recorded = Some(now);
-            let holder = self.options.holder.clone();
-            let Some(session) = self.session.as_mut() else { return Ok(()) };
-            let recorded = session
-                .call("record the duty", async |conn| {
-                    store::duty::record(conn, name, &holder, &done.report).await
-                })
-                .await;
-            if let Err(error) = recorded {
-                self.steady_since = Instant::now();
-                return Err(error);
-            }
-        }
-        Ok(())
+        Ok(taken)
     }
 }

@@ -7,6 +7,7 @@ mod driver;
 pub mod duties;
 mod duty;
 mod gauges;
+mod shift;
 
 pub use self::driver::{Driver, DriverOptions, Role};
 pub use self::duty::{Duty, Sweep};

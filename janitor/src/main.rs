@@ -40,15 +40,15 @@ struct Arguments {
 #[derive(clap::Args)]
 #[command(next_help_heading = "Settings")]
 struct SettingsArgs {
-    /// How often the workers are looked at.
+    /// How often everything about the workers is read. Missing ones are found much sooner.
     #[arg(long, value_name = "TIME", default_value = "300ms", value_parser = parse_duration)]
     sweep: Duration,
-    /// How long a worker's sessions must have been missing.
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
+    /// How long a worker's sessions must have been missing, at least.
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = parse_duration)]
     rescue_grace: Duration,
-    /// The most workers declared dead in one sweep.
+    /// The most workers declared dead in a second.
     #[arg(long, value_name = "N", default_value_t = 10)]
-    deaths_per_sweep: usize,
+    deaths_per_second: usize,
     /// After this silence the server drops the janitor's own session. At least 2s.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     lease: Duration,
@@ -91,9 +91,9 @@ impl SettingsArgs {
             let fix = "use more than nothing, such as 300ms";
             return Err(Unworkable { name: "sweep", value: millis(self.sweep), fix });
         }
-        if self.deaths_per_sweep == 0 {
+        if self.deaths_per_second == 0 {
             let fix = "no claim would ever be rescued, use 1 or more";
-            return Err(Unworkable { name: "deaths_per_sweep", value: "0".to_owned(), fix });
+            return Err(Unworkable { name: "deaths_per_second", value: "0".to_owned(), fix });
         }
         if self.lease < Duration::from_secs(2) {
             let fix = "the server counts whole seconds, use 2s or more";
@@ -174,7 +174,7 @@ fn options(url: ServerUrl, settings: &SettingsArgs) -> DriverOptions {
     options.lease = settings.lease;
     options.rescue.sweep = settings.sweep;
     options.rescue.grace = settings.rescue_grace;
-    options.rescue.deaths_per_sweep = settings.deaths_per_sweep;
+    options.rescue.deaths_per_second = settings.deaths_per_second;
     options.audit_retention = settings.audit_retention.0;
     options.measures = true;
     options

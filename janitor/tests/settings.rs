@@ -42,8 +42,8 @@ fn wrong_settings_of_each_kind_are_one_sentence_with_the_place_and_the_fix() {
             "rowmq.toml:3: 'lease' is 1000 ms: the server counts whole seconds, use 2s or more",
         ),
         (
-            "deaths_per_sweep = 0",
-            "rowmq.toml:3: 'deaths_per_sweep' is 0: no claim would ever be rescued, use 1 or more",
+            "deaths_per_second = 0",
+            "rowmq.toml:3: 'deaths_per_second' is 0: no claim would ever be rescued, use 1 or more",
         ),
         (
             "audit_retention = '500ms'",
@@ -114,7 +114,7 @@ fn check_shows_what_holds_and_from_where_and_never_the_password() {
         "lease 5s rowmq.toml:3",
         "sweep 2s ROWMQ_JANITOR_SWEEP",
         "rescue_grace 3s --rescue-grace",
-        "deaths_per_sweep 10 default",
+        "deaths_per_second 10 default",
         "The configuration is right; nothing was started.",
     ] {
         assert!(lines.iter().any(|shown| shown == line), "{line} in {said}");

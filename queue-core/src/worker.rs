@@ -16,6 +16,7 @@ mod options;
 mod quiet;
 mod ranges;
 mod settling;
+mod take_up;
 mod work;
 
 use std::sync::Arc;

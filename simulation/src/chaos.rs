@@ -45,9 +45,9 @@ enum Fault {
     Rewind,
 }
 
-/// Longer than two sweeps (0.3 s apart); together with a probe (0.2 s) and a slow answer still
-/// within the grace.
-const RECONNECT: Duration = Duration::from_millis(400);
+/// Longer than two looks (8 ms apart); together with a probe (50 ms) and a slow answer still within
+/// the grace (100 ms).
+const RECONNECT: Duration = Duration::from_millis(30);
 
 /// How far the clock is wrong, in microseconds.
 const HOUR: i64 = 3_600_000_000;
@@ -218,7 +218,7 @@ async fn strike(stage: &Rc<Stage>, troupe: &mut Troupe, fault: Fault) {
 fn fates(stage: &Stage, lease: u32) -> Fates {
     let mild = stage.settings.weather == Weather::Mild;
     // A mild delay is shorter than a grace.
-    let (late, slow) = if mild { (300, 300) } else { (lease, lease) };
+    let (late, slow) = if mild { (20, 20) } else { (lease, lease) };
     let often_late = if stage.settings.late { 60 } else { 12 };
     vec![
         (Fate::Unsent, stage.below(8)),

@@ -84,7 +84,7 @@ fn histories_have_faults_that_are_felt() {
     for subject in [Subject::Queue, Subject::Stream] {
         let (weather, subject) = (Some(Weather::Wild), Some(subject));
         let cast = Cast { weather, subject, ..Cast::default() };
-        let played: Vec<_> = (0..40).map(|seed| play(seed, cast, false)).collect();
+        let played: Vec<_> = (0..100).map(|seed| play(seed, cast, false)).collect();
         let sum = |count: fn(&Played) -> usize| played.iter().map(count).sum::<usize>();
         assert!(sum(|played| played.deliveries) > 1000, "{subject:?}");
         assert!(sum(|played| played.repeated) > 20, "{subject:?}");

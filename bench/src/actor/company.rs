@@ -10,7 +10,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::Instant;
 
-use super::{Count, Task};
+use super::{Count, Task, now};
 use crate::figure;
 
 /// How long a process may take to end.
@@ -103,6 +103,15 @@ impl Company {
     /// Returns the processes' ids.
     pub(crate) fn ids(&self) -> Vec<u32> {
         self.members.iter().filter_map(|member| member.child.id()).collect()
+    }
+
+    /// Kills all processes; returns when.
+    pub(crate) async fn kill(mut self) -> anyhow::Result<u64> {
+        let at = now();
+        for member in &mut self.members {
+            member.child.kill().await.context("Cannot kill a process")?;
+        }
+        Ok(at)
     }
 
     /// Stops all processes, waits until they have ended, and returns their counts.

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use rowmq_consumer::{Consumer, ConsumerOptions, DoorbellMode, SettledListener, TopicOptions};
 use rowmq_core::connection::ServerUrl;
 use rowmq_core::handler::{Context, HandlerError, RawHandler, RawTxHandler};
+use rowmq_core::model::MemberName;
 use rowmq_core::worker::{ClaimStrategy, SettleOutcome};
 use rowmq_core::{AsyncMysqlConnection, TopicName};
 use rowmq_service::signals::Shutdown;
 
-use super::{DrainTask, PickupTask, Tally};
+use super::{DrainTask, HoldTask, PickupTask, Tally, now};
 use crate::claimer::{Claimer, WakeUp};
 
 /// Does nothing.
@@ -44,6 +45,37 @@ impl RawHandler for Stopwatch {
         }
         Ok(())
     }
+}
+
+/// Holds the messages of one number for ever.
+struct Holder(Arc<Tally>, u64);
+
+impl RawHandler for Holder {
+    async fn handle(&self, context: &Context) -> Result<(), HandlerError> {
+        let number = context.delivery.body.first_chunk().map(|bytes| u64::from_be_bytes(*bytes));
+        if number == Some(self.1) {
+            self.0.picked_up(now());
+            return std::future::pending().await;
+        }
+        self.0.begin();
+        self.0.settle(1);
+        Ok(())
+    }
+}
+
+pub(super) async fn hold(
+    task: &HoldTask,
+    url: ServerUrl,
+    tally: &Arc<Tally>,
+    shutdown: Shutdown,
+) -> anyhow::Result<()> {
+    let member = task.member.then(|| MemberName::new("bench")).transpose()?;
+    let options = ConsumerOptions { sweep: false, member, ..ConsumerOptions::default() };
+    let topic_options = TopicOptions { concurrency: 4, ..TopicOptions::default() };
+    let handler = Holder(Arc::clone(tally), task.holds);
+    let topic = TopicName::new(&task.topic)?;
+    let builder = Consumer::builder(url).options(options);
+    Ok(builder.raw_handler(topic, topic_options, handler).build()?.run(shutdown).await?)
 }
 
 pub(super) async fn drain(

@@ -94,6 +94,16 @@ impl Count {
         self
     }
 
+    /// Returns when the first handler began; 0 if none has.
+    pub(crate) fn began(&self) -> u64 {
+        self.first
+    }
+
+    /// Returns how many messages are held.
+    pub(crate) fn held(&self) -> usize {
+        self.latencies.len()
+    }
+
     /// Returns the time from the first handler's start to the last message settled.
     pub(crate) fn time(&self) -> Option<Duration> {
         (self.settled > 0).then(|| Duration::from_nanos(self.last.saturating_sub(self.first)))

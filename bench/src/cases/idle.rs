@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{BASE, BODY};
 use crate::case::{Extent, Measure, Member, Scale, Side};
 use crate::figure::Name;
-use crate::load::{Delays, Drain, Load, Pages, Pickup, Viewers, WakeUp};
+use crate::load::{Delays, Drain, Load, Pages, Pickup, Reconnect, Rescue, Source, Viewers, WakeUp};
 
 pub(super) fn pickup(scale: &Scale) -> Vec<Member> {
     let (messages, idle) = match scale.extent {
@@ -40,6 +40,30 @@ pub(super) fn pickup(scale: &Scale) -> Vec<Member> {
             wake_ups.map(|wake_up| Member::new(name(50, wake_up), load(50, wake_up))).collect();
         members.extend(fifty);
     }
+    members
+}
+
+/// Kills consumers of every kind on an idle machine, and of a queue beside 20 busy processes.
+pub(super) fn rescue(scale: &Scale) -> Vec<Member> {
+    let kills = if scale.extent == Extent::Quick { 10 } else { 50 };
+    let load = |of, beside| Load::Rescue(Rescue { of, kills, beside });
+    let must =
+        |member: Member, figure, most| member.must(figure, Measure::Value, Side::AtMost(most));
+    let sources = [Source::Queue, Source::Group, Source::OrderedGroup, Source::Broadcast];
+    let idle = |of: Source| {
+        let member = Member::new(format!("of {}", of.word()), load(of, 0));
+        must(must(member, Name::P50, 100.0), Name::P99, 200.0)
+    };
+    let busy = Member::new("of a queue, beside 20 busy processes", load(Source::Queue, 20));
+    let reconnects = |name: &str, beside| {
+        let losses = if scale.extent == Extent::Quick { 20 } else { 100 };
+        let member = Member::new(name, Load::Reconnect(Reconnect { losses, beside }));
+        must(member, Name::SecondRuns, 0.0)
+    };
+    let mut members: Vec<_> = sources.into_iter().map(idle).collect();
+    members.push(must(busy, Name::P50, 1000.0));
+    members.push(must(reconnects("mere reconnects", 0), Name::P50, 20.0));
+    members.push(reconnects("mere reconnects, beside 20 busy processes", 20));
     members
 }
 

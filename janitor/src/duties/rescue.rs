@@ -1,11 +1,12 @@
 //! Rescue: decides which workers are dead, and takes their claims back.
 
+mod grace;
 mod observation;
 mod overdue;
 mod ranges;
 mod taking;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
 use rowmq_core::connection::Session;
@@ -35,26 +36,44 @@ const PAGES_PER_RUN: usize = 20;
 /// How often the sweeper looks for claims of unknown workers, which reads every claim.
 const ORPHANS_EVERY: Duration = Duration::from_secs(10);
 
+/// How often the sweeper looks for workers whose sessions are gone. A look takes the server about
+/// XXX µs with ten workers, and finds a death after half of this time in the mean.
+const LOOK: Duration = Duration::from_millis(8);
+
+/// The sweeper waits this many times as long as its last look took: the looks at a large fleet take
+/// at most one part in twenty of its session's time.
+const LOOK_SHARE: u32 = 20;
+
 /// How rescue decides.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RescueOptions {
-    /// How often the sweeper looks at the workers.
+    /// How often the sweeper reads everything about the workers. It looks for workers whose
+    /// sessions are gone far more often, unless the server's locks prove nothing.
     pub sweep: Duration,
-    /// How long a worker's sessions must have been missing, on this sweeper's own clock. A shorter
-    /// grace rescues sooner; a grace that is too short for a reconnect (the worker notices the loss
-    /// after 0.2 s) lets messages run twice.
+    /// The least time that a worker's sessions must have been missing, on this sweeper's own clock.
+    /// It is longer if reconnects have taken long, if the server answers slowly, and if many
+    /// workers are missing at once. A shorter grace rescues sooner; a grace that is too short for a
+    /// reconnect (a worker that holds messages notices the loss after 50 ms) lets messages run
+    /// twice.
     pub grace: Duration,
-    /// The most workers declared dead in one sweep, so that an error of our own observation never
+    /// The most workers declared dead in a second, so that an error of our own observation never
     /// takes the whole fleet at once.
-    pub deaths_per_sweep: usize,
+    pub deaths_per_second: usize,
+}
+
+impl RescueOptions {
+    /// The grace while many workers are missing at once.
+    pub(crate) fn grace_of_many(&self) -> Duration {
+        grace::of_many(self.grace)
+    }
 }
 
 impl Default for RescueOptions {
     fn default() -> Self {
         Self {
             sweep: Duration::from_millis(300),
-            grace: Duration::from_secs(1),
-            deaths_per_sweep: 10,
+            grace: Duration::from_millis(100),
+            deaths_per_second: 10,
         }
     }
 }
@@ -87,6 +106,16 @@ pub struct Rescue {
     gauges: Gauges,
     hurry: Option<Instant>,
     orphans_at: Option<Instant>,
+    /// When the workers are to be read next, whether any are missing or not.
+    sweep_at: Option<Instant>,
+    /// The workers that the last sweep saw to be missing.
+    missing: HashSet<WorkerId>,
+    /// When the last deaths were declared, of one second.
+    deaths: VecDeque<Instant>,
+    /// What the last sweep reported, without what it did.
+    seen: RescueReport,
+    /// When to look next, counted from the start of the last run.
+    look_after: Duration,
 }
 
 /// What cannot change during the sweeper's session: its grants and the server's incarnation.
@@ -114,6 +143,11 @@ impl Rescue {
             gauges: Gauges::default(),
             hurry: None,
             orphans_at: None,
+            sweep_at: None,
+            missing: HashSet::new(),
+            deaths: VecDeque::new(),
+            seen: RescueReport::default(),
+            look_after: LOOK,
         }
     }
 
@@ -180,15 +214,30 @@ impl Rescue {
         report.list_proved = workers.iter().all(|worker| evidence.is_proved_for(worker));
         let mut held = HashMap::new();
         self.hurry = None;
-        for worker in &workers {
-            match self.observations.judge(worker, &evidence, sweep.now) {
-                Verdict::Alive => {}
-                Verdict::Wait { until } => {
-                    self.hurry = Some(self.hurry.map_or(until, |hurry| hurry.min(until)));
+        self.missing.clear();
+        let verdicts = self.observations.judge_all(&workers, &evidence, sweep.now);
+        for (worker, verdict) in workers.iter().zip(verdicts) {
+            match verdict {
+                // The server frees the locks of a session before it takes it off the list: the next
+                // look sweeps again.
+                Verdict::Alive if !worker.locked && evidence.is_proved_for(worker) => {
+                    self.look_after = self.pause(sweep.now.elapsed());
                 }
-                Verdict::Dead(_) if held.len() >= self.options.deaths_per_sweep => {}
+                Verdict::Alive => {
+                    if !worker.locked {
+                        self.missing.insert(worker.id);
+                    }
+                }
+                Verdict::Wait { until } => {
+                    self.missing.insert(worker.id);
+                    self.hurry_until(until);
+                }
                 Verdict::Dead(death) => {
-                    if let Some(rows) = declare(sweep.session, worker, death).await? {
+                    self.missing.insert(worker.id);
+                    if let Some(until) = self.too_many_deaths(sweep.now) {
+                        self.hurry_until(until);
+                    } else if let Some(rows) = declare(sweep.session, worker, death).await? {
+                        self.deaths.push_back(sweep.now);
                         held.insert(worker.id, rows);
                         report.declared_dead.push(worker.id);
                     }
@@ -198,6 +247,66 @@ impl Rescue {
         self.observations.forget_all_but(&workers);
         self.gauges.swept(report.workers_alive, report.list_proved);
         Ok(held)
+    }
+}
+
+impl Rescue {
+    /// Returns until when no more workers may be declared dead.
+    fn too_many_deaths(&mut self, now: Instant) -> Option<Instant> {
+        let over = |at: &Instant| now.duration_since(*at) >= Duration::from_secs(1);
+        while self.deaths.front().is_some_and(over) {
+            self.deaths.pop_front();
+        }
+        let full = self.deaths.len() >= self.options.deaths_per_second;
+        let first = self.deaths.front().filter(|_| full)?;
+        Some(*first + Duration::from_secs(1))
+    }
+
+    fn hurry_until(&mut self, until: Instant) {
+        self.hurry = Some(self.hurry.map_or(until, |hurry| hurry.min(until)));
+    }
+
+    /// Returns how long to wait before the next look, after one that took this time.
+    fn pause(&self, took: Duration) -> Duration {
+        (took * LOOK_SHARE).max(LOOK).min(self.options.sweep)
+    }
+
+    fn locks_count(&self) -> bool {
+        self.sights.as_ref().is_some_and(|facts| facts.locks_count)
+    }
+
+    /// Returns whether to sweep: it is time, or other workers are missing than at the last sweep.
+    async fn wants_sweep(&mut self, sweep: &mut Sweep<'_>) -> Result<bool> {
+        let is_due = |at: Option<Instant>| at.is_some_and(|at| sweep.now >= at);
+        if self.sweep_at.is_none() || is_due(self.sweep_at) || is_due(self.hurry) {
+            return Ok(true);
+        }
+        let look = async |conn: &mut _| worker::missing(conn).await;
+        let missing = sweep.session.call("look for missing workers", look).await?;
+        let took = sweep.now.elapsed();
+        self.look_after = self.pause(took);
+        self.observations.grace.looked(took, sweep.now);
+        Ok(missing.len() != self.missing.len()
+            || !missing.iter().all(|id| self.missing.contains(id)))
+    }
+
+    /// Looks at the workers, and takes back what is to be taken back.
+    async fn sweep(&mut self, sweep: &mut Sweep<'_>) -> Result<RescueReport> {
+        self.sweep_at = Some(sweep.now + self.options.sweep);
+        let mut report = RescueReport::default();
+        let held = self.decide(sweep, &mut report).await?;
+        self.seen = report.clone();
+        self.seen.declared_dead.clear();
+        self.take_back(sweep, Find::Zombies, &held, &mut report).await?;
+        self.take_ranges_back(sweep, Lost::Zombies, &held, &mut report).await?;
+        self.take_overdue(sweep, &mut report).await?;
+        if self.orphans_at.is_none_or(|at| sweep.now >= at) {
+            self.orphans_at = Some(sweep.now + ORPHANS_EVERY);
+            self.take_back(sweep, Find::Orphans, &held, &mut report).await?;
+            self.take_ranges_back(sweep, Lost::Orphans, &held, &mut report).await?;
+        }
+        telemetry::rescued(report.rescued, report.dead_lettered);
+        Ok(report)
     }
 }
 
@@ -260,7 +369,7 @@ impl Duty for Rescue {
     type Report = RescueReport;
 
     fn interval(&self) -> Duration {
-        self.options.sweep
+        if self.locks_count() { self.look_after } else { self.options.sweep }
     }
 
     /// Sweeps right when the grace of a missing worker is over, not up to a sweep later.
@@ -277,18 +386,7 @@ impl Duty for Rescue {
     }
 
     async fn run_once(&mut self, sweep: &mut Sweep<'_>) -> Result<RescueReport> {
-        let mut report = RescueReport::default();
-        let held = self.decide(sweep, &mut report).await?;
-        self.take_back(sweep, Find::Zombies, &held, &mut report).await?;
-        self.take_ranges_back(sweep, Lost::Zombies, &held, &mut report).await?;
-        self.take_overdue(sweep, &mut report).await?;
-        if self.orphans_at.is_none_or(|at| sweep.now >= at) {
-            self.orphans_at = Some(sweep.now + ORPHANS_EVERY);
-            self.take_back(sweep, Find::Orphans, &held, &mut report).await?;
-            self.take_ranges_back(sweep, Lost::Orphans, &held, &mut report).await?;
-        }
-        telemetry::rescued(report.rescued, report.dead_lettered);
-        Ok(report)
+        if self.wants_sweep(sweep).await? { self.sweep(sweep).await } else { Ok(self.seen.clone()) }
     }
 }
 

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::{Statement, execute, load};
-use crate::connection::Connection;
+use crate::connection::{Connection, row};
 use crate::model::{Limits, Priority, Rate, Result, RowId, Sampling, TopicId};
 
 /// The last publication for a topic and priority.
@@ -40,6 +40,14 @@ pub async fn publish(
     execute(conn, "publish the floor", statement).await?;
     Ok(())
 }
+
+/// PRIMARY, whole, a few rows: reads the last publications.
+pub async fn all(conn: &mut impl Connection) -> Result<Vec<Floor>> {
+    let statement = Statement::new("SELECT topic_id, priority, floor, seq FROM queue_floor");
+    load(conn, "read the floors", statement).await
+}
+
+row! { Floor { topic, priority, row, seq } }
 
 /// What a worker must always know of the topics.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

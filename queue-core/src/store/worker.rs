@@ -7,7 +7,7 @@ mod row;
 
 pub use self::incarnation::{Incarnation, incarnation};
 pub use self::lock::{Role, end_old_session, lock_name, take_lock};
-pub use self::row::{WorkerRow, alive, find, latest};
+pub use self::row::{WorkerRow, alive, find, latest, missing};
 
 use std::time::Duration;
 

@@ -10,20 +10,28 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::quiet::Quiet;
+use super::take_up::{take_name_lock, take_up};
 use super::{Life, Phase, WorkerOptions};
 use crate::actor;
-use crate::connection::Connection;
 use crate::connection::{Session, SessionKind};
-use crate::model::{Error, Fault, Result, WorkerId};
+use crate::model::{Error, Result, WorkerId};
 use crate::store::floor::{self, Pulse};
 use crate::store::throughput;
 use crate::store::worker::{self, Registration, Role};
 use crate::telemetry;
 use crate::throughput::Counter;
 
-/// How often the session is probed. The worker must reopen a lost session before the janitor's
-/// grace (1 s) is over, or a mere reconnect would cost a second run.
-const PROBE: Duration = Duration::from_millis(200);
+/// How often the pulse is read.
+const PULSE: Duration = Duration::from_millis(200);
+
+/// How often the session is probed while the worker holds anything. The worker must reopen a lost
+/// session before the janitor's grace (0.1 s) is over, or a mere reconnect would cost a second run:
+/// the reconnect itself takes 5 ms.
+const PROBE: Duration = Duration::from_millis(50);
+
+/// The first pause between attempts to reopen a lost session; each pause is twice as long as the
+/// one before, up to the time between two reads of the pulse.
+const RETRY: Duration = Duration::from_millis(5);
 
 /// A worker without answers stops trusting its claims this long before its lease ends.
 const MARGIN: Duration = Duration::from_secs(1);
@@ -36,9 +44,6 @@ const RECORD_EVERY: Duration = Duration::from_secs(2);
 
 /// The wait after a failed write: the session has more important work.
 const RECORD_RETRY: Duration = Duration::from_secs(30);
-
-/// The wait for the name lock, in whole seconds; see [`worker::take_lock`].
-const LOCK_WAIT: Duration = Duration::from_secs(1);
 
 pub(super) struct Started {
     pub(super) id: WorkerId,
@@ -134,6 +139,14 @@ impl Answered {
     }
 }
 
+/// What a probe reads, beside showing that the session is alive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    Nothing,
+    Floors,
+    Pulse,
+}
+
 struct LifeSession {
     options: WorkerOptions,
     instance: Uuid,
@@ -160,15 +173,11 @@ impl LifeSession {
             watch_silence(self.answered.clone(), self.options.lease, self.publish.clone());
         let silence = actor::beside(silence);
         let mut next_beat = Instant::now() + self.options.beat;
-        let mut probed = Instant::now();
+        let mut next_look = Instant::now() + PROBE;
+        let mut retry = RETRY;
         let stopped = loop {
             // Only a timer and channels are waited on here, never the connection. The channel is
             // closed when the last handle of the worker has been dropped without a stop.
-            let next_probe = if self.quiet.is_quiet() && !self.session.is_lost() {
-                next_beat.max(probed + PROBE)
-            } else {
-                probed + PROBE
-            };
             tokio::select! {
                 biased;
                 stopped = stops.recv() => break stopped,
@@ -176,12 +185,19 @@ impl LifeSession {
                     .await
                     .ok()
                     .flatten(),
-                () = tokio::time::sleep_until(next_probe) => {}
-                () = self.quiet.disturbed() => continue,
+                () = tokio::time::sleep_until(next_look) => {}
+                () = self.quiet.disturbed() => {}
             }
             let began = Instant::now();
-            probed = began;
             let beat_due = began >= next_beat;
+            next_look = began + PROBE;
+            if !beat_due && !self.is_probe_due() {
+                if self.quiet.is_quiet() {
+                    next_look = next_beat;
+                }
+                continue;
+            }
+            let was_lost = self.session.is_lost();
             match self.step(beat_due).await {
                 Ok(pulse) => {
                     if beat_due {
@@ -199,7 +215,15 @@ impl LifeSession {
                     silence.abort();
                     return;
                 }
-                Err(error) => tracing::debug!(worker.id = %self.id, %error, "Life session fails."),
+                Err(error) => {
+                    tracing::debug!(worker.id = %self.id, %error, "Life session fails.");
+                    if self.session.is_lost() {
+                        // A lost session is reopened at once; while that fails, at growing intervals.
+                        let pause = if was_lost { (retry * 2).min(PULSE) } else { Duration::ZERO };
+                        retry = pause.max(RETRY);
+                        next_look = Instant::now() + pause;
+                    }
+                }
             }
         };
         silence.abort();
@@ -212,6 +236,16 @@ impl LifeSession {
         if stopped.is_some_and(|done| done.send(()).is_err()) {
             tracing::debug!(worker.id = %self.id, "No caller waited for the worker's end.");
         }
+    }
+
+    /// Whether to send a probe that is not a beat.
+    fn is_probe_due(&self) -> bool {
+        let may_wait = self.quiet.is_quiet() || (!self.quiet.holds() && !self.is_pulse_due());
+        self.session.is_lost() || !may_wait
+    }
+
+    fn is_pulse_due(&self) -> bool {
+        self.pulsed.elapsed() + PROBE / 2 >= PULSE
     }
 
     /// Writes the throughput since the last write, in one statement that nothing depends on.
@@ -246,8 +280,8 @@ impl LifeSession {
 
     /// Sends one probe, after a beat if one is due, after a reconnect if the session is lost.
     ///
-    /// While the worker is quiet, every other beat leaves out the pulse: the beat detects a lost
-    /// session.
+    /// Between two reads of the pulse, a probe reads the floors only. While the worker is quiet,
+    /// every other beat leaves out the pulse: the beat detects a lost session.
     async fn step(&mut self, beat_due: bool) -> Result<Option<Pulse>> {
         let (id, instance) = (self.id, self.instance);
         let was_lost = self.session.is_lost();
@@ -258,8 +292,13 @@ impl LifeSession {
         // itself silent at the moment the server answers again, and cancel its handlers for
         // nothing.
         let asked = Instant::now();
-        let beat_only =
-            beat_due && self.quiet.is_quiet() && self.pulsed.elapsed() < self.options.beat * 3 / 2;
+        let may_wait = self.quiet.is_quiet() && self.pulsed.elapsed() < self.options.beat * 3 / 2;
+        let wanted = match (beat_due && may_wait, was_lost || self.is_pulse_due()) {
+            (true, _) => Wanted::Nothing,
+            (_, true) => Wanted::Pulse,
+            _ => Wanted::Floors,
+        };
+        let known = Arc::clone(&self.publish.borrow().pulse);
         let pulse = self
             .session
             .call("probe", async |conn| {
@@ -269,12 +308,19 @@ impl LifeSession {
                     let reason = reason.unwrap_or_else(|| "its row is gone".to_owned());
                     return Err(Error::WorkerDead { reason });
                 }
-                if beat_only { Ok(None) } else { floor::pulse(conn).await.map(Some) }
+                match wanted {
+                    Wanted::Nothing => Ok(None),
+                    Wanted::Floors => {
+                        let floors = floor::all(conn).await?;
+                        Ok((floors != known.floors).then(|| Pulse { floors, ..(*known).clone() }))
+                    }
+                    Wanted::Pulse => floor::pulse(conn).await.map(Some),
+                }
             })
             .await;
-        if let Ok(pulse) = &pulse {
+        if pulse.is_ok() {
             self.answered.set(asked);
-            if pulse.is_some() {
+            if wanted == Wanted::Pulse {
                 self.pulsed = asked;
             }
         }
@@ -300,59 +346,6 @@ impl LifeSession {
             changed
         });
     }
-}
-
-/// Opens a session in place of a lost one. The new connection takes the name lock first, so that no
-/// statement of the old one can commit; then it adopts the worker.
-///
-/// # Errors
-/// [`Error::WorkerDead`] if the worker has been declared dead, or cannot get its lock again: the
-/// process then registers a new worker. Any other failure may pass.
-pub(super) async fn take_up(
-    options: &WorkerOptions,
-    id: WorkerId,
-    instance: Uuid,
-    role: Role,
-) -> Result<Session> {
-    let kind = SessionKind::Leased(options.lease);
-    let mut session = Session::open(&options.url, kind, options.deadline()).await?;
-    let adopted = session.call("adopt the worker", async |conn| {
-        take_name_lock(conn, instance, role).await?;
-        let incarnation = worker::incarnation(conn).await?;
-        worker::adopt(conn, id, instance, role, &incarnation).await
-    });
-    if adopted.await? == 0 {
-        return Err(Error::WorkerDead { reason: "found on reconnecting".to_owned() });
-    }
-    Ok(session)
-}
-
-/// Takes the session's name lock. If an old session of the worker still holds it, because the
-/// server has not noticed that session's end, kills that session first. Once the lock is free, no
-/// statement of the old session can commit any more (history H6). A session of another account
-/// cannot be killed and may keep the lock for ever.
-async fn take_name_lock(conn: &mut impl Connection, instance: Uuid, role: Role) -> Result<()> {
-    if worker::take_lock(conn, instance, role, Duration::ZERO).await? {
-        return Ok(());
-    }
-    match worker::end_old_session(conn, instance, role).await {
-        Err(error) if error.fault() == Fault::Denied => {
-            let reason = "another account holds its name lock".to_owned();
-            return Err(Error::WorkerDead { reason });
-        }
-        Err(error) => tracing::debug!(
-            %error, "The old session was not ended; waiting for the server to do it."
-        ),
-        Ok(()) => {}
-    }
-    if worker::take_lock(conn, instance, role, LOCK_WAIT).await? {
-        return Ok(());
-    }
-    Err(Error::Database {
-        operation: "take the worker's name lock",
-        fault: Fault::LockWait,
-        message: "the worker's old session still holds it".to_owned(),
-    })
 }
 
 async fn watch_silence(answered: Answered, lease: Duration, publish: watch::Sender<Life>) {

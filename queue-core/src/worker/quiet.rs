@@ -30,7 +30,12 @@ impl Quiet {
 
     pub(super) fn is_quiet(&self) -> bool {
         let rings = self.bell.as_ref().is_some_and(|(ringing, _)| *ringing.borrow());
-        rings && !*self.holds.borrow() && self.loud_until <= Instant::now()
+        rings && !self.holds() && self.loud_until <= Instant::now()
+    }
+
+    /// Whether the worker holds anything.
+    pub(super) fn holds(&self) -> bool {
+        *self.holds.borrow()
     }
 
     /// Returns when the quiet may be over. Without a doorbell it never returns.

@@ -9,6 +9,8 @@ use rowmq_core::store::process_list::Visibility;
 use rowmq_core::store::worker::{Incarnation, WorkerRow};
 use tokio::time::Instant;
 
+use super::grace::{Grace, are_many};
+
 /// What one sweep knows about the server.
 #[derive(Debug)]
 pub(super) struct Evidence<'s> {
@@ -29,8 +31,11 @@ impl Evidence<'_> {
             && (self.sees_all || self.visibility.account == worker.account)
     }
 
-    fn lacks(&self, worker: &WorkerRow) -> bool {
-        self.is_proved_for(worker)
+    /// Returns whether the worker has no session, as far as the server knows.
+    fn misses(&self, worker: &WorkerRow) -> bool {
+        self.locks_count
+            && !worker.locked
+            && self.is_proved_for(worker)
             && self.list.as_ref().is_some_and(|list| {
                 !list.contains(&worker.conn) && !list.contains(&worker.life_conn)
             })
@@ -90,14 +95,14 @@ struct Missing {
 /// What this sweeper has seen of each worker.
 #[derive(Debug)]
 pub(super) struct Observations {
-    grace: Duration,
+    pub(super) grace: Grace,
     steady_since: Option<Instant>,
     workers: HashMap<WorkerId, Observation>,
 }
 
 impl Observations {
     pub(super) fn new(grace: Duration) -> Self {
-        Self { grace, steady_since: None, workers: HashMap::new() }
+        Self { grace: Grace::new(grace), steady_since: None, workers: HashMap::new() }
     }
 
     /// Forgets everything if the sweeper itself had a gap: a new session, a stop, a failed write.
@@ -116,35 +121,50 @@ impl Observations {
         self.workers.retain(|id, _| known.contains(id));
     }
 
-    pub(super) fn judge(
+    /// Judges every worker by what one sweep knows.
+    pub(super) fn judge_all(
+        &mut self,
+        workers: &[WorkerRow],
+        evidence: &Evidence<'_>,
+        now: Instant,
+    ) -> Vec<Verdict> {
+        let many = are_many(workers.iter().filter(|worker| evidence.misses(worker)), workers);
+        let grace = self.grace.now(many, now);
+        workers.iter().map(|worker| self.judge(worker, evidence, now, grace)).collect()
+    }
+
+    fn judge(
         &mut self,
         worker: &WorkerRow,
         evidence: &Evidence<'_>,
         now: Instant,
+        grace: Duration,
     ) -> Verdict {
         let fresh = Observation { missing: None, beat_no: worker.beat_no, beat_since: now };
         let seen = self.workers.entry(worker.id).or_insert(fresh);
-        if worker.beat_no != seen.beat_no {
-            seen.beat_no = worker.beat_no;
-            seen.beat_since = now;
-            seen.missing = None;
-        }
+        let has_beaten = std::mem::replace(&mut seen.beat_no, worker.beat_no) != worker.beat_no;
         if worker.locked && evidence.locks_count {
-            seen.missing = None;
+            if let Some(missing) = seen.missing.take() {
+                self.grace.reconnected(now.duration_since(missing.since), now);
+            }
             seen.beat_since = now;
             return Verdict::Alive;
+        }
+        if has_beaten {
+            seen.beat_since = now;
+            seen.missing = None;
         }
         if now.duration_since(seen.beat_since) >= worker.lease {
             return Verdict::Dead(Death::Silent);
         }
-        if !(evidence.locks_count && evidence.lacks(worker)) {
+        if !evidence.misses(worker) {
             seen.missing = None;
             return Verdict::Alive;
         }
         let sessions = (worker.conn, worker.life_conn);
         match &seen.missing {
             Some(missing) if missing.sessions == sessions => {
-                let until = missing.since + self.grace;
+                let until = missing.since + grace;
                 if now >= until {
                     Verdict::Dead(Death::SessionsGone)
                 } else {
@@ -153,11 +173,11 @@ impl Observations {
             }
             _ => {
                 seen.missing = Some(Missing { since: now, sessions });
-                Verdict::Wait { until: now + self.grace }
+                Verdict::Wait { until: now + grace }
             }
         }
     }
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

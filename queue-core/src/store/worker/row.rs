@@ -57,18 +57,37 @@ row! {
     }
 }
 
-const SELECT: &str = "SELECT w.id, w.instance, w.client_id, w.version, w.account, w.state, w.conn_id, \
+/// Whether one of the worker's sessions holds its name lock.
+macro_rules! locked {
+    () => {
+        "(COALESCE(IS_USED_LOCK(CONCAT('queue:', LOWER(HEX(w.instance)))) IN (w.conn_id, w.life_conn_id), 0) \
+          OR COALESCE(IS_USED_LOCK(CONCAT('queue:', LOWER(HEX(w.instance)), ':work')) IN (w.conn_id, w.life_conn_id), 0))"
+    };
+}
+
+const SELECT: &str = concat!(
+    "SELECT w.id, w.instance, w.client_id, w.version, w.account, w.state, w.conn_id, \
      w.life_conn_id, w.server_uid, w.server_started_at, w.lease_ms, w.beat_no, w.beat_at, \
-     w.registered_at, w.end_reason, \
-     (COALESCE(IS_USED_LOCK(CONCAT('queue:', LOWER(HEX(w.instance)))) IN (w.conn_id, w.life_conn_id), 0) \
-      OR COALESCE(IS_USED_LOCK(CONCAT('queue:', LOWER(HEX(w.instance)), ':work')) IN (w.conn_id, w.life_conn_id), 0)) AS locked, \
+     w.registered_at, w.end_reason, ",
+    locked!(),
+    " AS locked, \
      (SELECT COUNT(*) FROM queue_claim c WHERE c.worker_id = w.id) AS claims \
-     FROM queue_worker w ";
+     FROM queue_worker w ",
+);
+
+const MISSING: &str =
+    concat!("SELECT w.id FROM queue_worker w WHERE w.state = 'alive' AND NOT ", locked!());
 
 /// KEY (state, id): reads every worker that is not known to have ended.
 pub async fn alive(conn: &mut impl Connection) -> Result<Vec<WorkerRow>> {
     let statement = Statement::new(SELECT).sql("WHERE w.state = 'alive' ORDER BY w.id");
     load(conn, "list the workers", statement).await
+}
+
+/// KEY (state, id): finds the workers that are not known to have ended and whose sessions hold
+/// neither name lock: they are dead, or reconnect.
+pub async fn missing(conn: &mut impl Connection) -> Result<Vec<WorkerId>> {
+    load(conn, "look for missing workers", Statement::new(MISSING)).await
 }
 
 /// PRIMARY: reads the latest `limit` workers, ended ones too, newest first.

@@ -9,7 +9,7 @@ use crate::rescue::{Why, give_back, take_back};
 use crate::store::claim;
 use crate::store::worker::Role;
 use crate::telemetry;
-use crate::worker::{Phase, held::Held, life::take_up, ranges::HeldRanges};
+use crate::worker::{Phase, held::Held, ranges::HeldRanges, take_up::take_up};
 
 impl Work {
     /// Sends something while there is nothing to send, because the server drops a session that is

@@ -19,6 +19,7 @@ pub(super) async fn all(conn: &mut Recorder) {
     limits(conn).await;
     rescues(conn).await;
     drop(floor::publish(conn, TOPIC, PRIORITY, ROW).await);
+    drop(floor::all(conn).await);
     drop(floor::pulse(conn).await);
 }
 

@@ -69,6 +69,7 @@ async fn rows_and_locks(conn: &mut Recorder) {
         drop(worker::end_old_session(conn, Uuid::nil(), role).await);
     }
     drop(worker::alive(conn).await);
+    drop(worker::missing(conn).await);
     drop(worker::latest(conn, LIMIT).await);
     drop(worker::find(conn, WORKER).await);
 }

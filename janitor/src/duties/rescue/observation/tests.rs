@@ -7,7 +7,7 @@ fn incarnation(started_at: i64) -> Incarnation {
     Incarnation { server_uid: "uid".to_owned(), started_at }
 }
 
-fn worker(locked: bool, beat_no: u64) -> WorkerRow {
+pub(in crate::duties::rescue) fn worker(locked: bool, beat_no: u64) -> WorkerRow {
     WorkerRow {
         id: WorkerId(1),
         instance: Default::default(),
@@ -63,7 +63,8 @@ impl Case {
             sees_all: self.visibility.process,
             list,
         };
-        self.observations.judge(worker, &evidence, self.start + Duration::from_millis(ms))
+        let now = self.start + Duration::from_millis(ms);
+        self.observations.judge_all(std::slice::from_ref(worker), &evidence, now)[0]
     }
 
     fn is_dead(&mut self, worker: &WorkerRow, list: Option<HashSet<ConnId>>, ms: u64) -> bool {
@@ -103,8 +104,9 @@ fn sessions_that_come_back_restart_the_grace() {
     case.judge(&worker(false, 1), list(&[]), 900);
     assert_eq!(case.judge(&worker(true, 2), list(&[7, 8]), 950), Verdict::Alive);
     assert!(!case.is_dead(&worker(false, 2), list(&[]), 1_200));
-    assert!(!case.is_dead(&worker(false, 2), list(&[]), 2_100));
-    assert!(case.is_dead(&worker(false, 2), list(&[]), 2_200));
+    // Twice the 950 ms that the reconnect took.
+    assert!(!case.is_dead(&worker(false, 2), list(&[]), 3_000));
+    assert!(case.is_dead(&worker(false, 2), list(&[]), 3_100));
 }
 
 #[test]
@@ -172,4 +174,45 @@ fn on_a_cluster_beats_alone_decide() {
     }
     assert!(!case.is_dead(&worker(true, 19), list(&[7, 8]), 19 * 2_500 + 9_999));
     assert!(case.is_dead(&worker(true, 19), list(&[7, 8]), 19 * 2_500 + 10_000));
+}
+
+/// The slowest reconnect of any worker prolongs the grace of every worker.
+#[test]
+fn a_slow_reconnect_prolongs_the_grace() {
+    let mut case = Case::new();
+    case.judge(&worker(true, 1), list(&[7, 8]), 0);
+    case.judge(&worker(false, 1), list(&[]), 1_000);
+    let back = WorkerRow { life_conn: ConnId(18), ..worker(true, 2) };
+    assert_eq!(case.judge(&back, list(&[18]), 1_900), Verdict::Alive);
+    let gone = WorkerRow { locked: false, ..back };
+    case.judge(&gone, list(&[]), 5_000);
+    assert!(!case.is_dead(&gone, list(&[]), 6_700));
+    assert!(case.is_dead(&gone, list(&[]), 6_800));
+}
+
+/// A proxy that restarts cuts everybody off for a moment.
+#[test]
+fn many_that_are_missing_together_have_longer_to_come_back() {
+    let mut case = Case::new();
+    let fleet: Vec<_> = (1..=3)
+        .map(|n| WorkerRow {
+            id: WorkerId(n),
+            client_id: format!("host 10.0.0.{n} 1 0b 0"),
+            ..worker(false, 1)
+        })
+        .collect();
+    let mut verdicts = |workers: &[WorkerRow], ms| {
+        let evidence = Evidence {
+            visibility: &case.visibility,
+            incarnation: &case.incarnation,
+            locks_count: true,
+            sees_all: true,
+            list: list(&[]),
+        };
+        case.observations.judge_all(workers, &evidence, case.start + Duration::from_millis(ms))
+    };
+    let wait = |verdict: &Verdict| matches!(verdict, Verdict::Wait { .. });
+    assert!(verdicts(&fleet, 0).iter().all(wait));
+    assert!(verdicts(&fleet, 9_900).iter().all(wait));
+    assert!(!verdicts(&fleet, 10_000).iter().any(wait));
 }
