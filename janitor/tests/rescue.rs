@@ -20,8 +20,11 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// Starts the duties, which run until this is dropped.
 fn sweeper(database: &TestDatabase) -> DropGuard {
+    sweeper_with(DriverOptions::new(database.url().clone(), "sweeper"))
+}
+
+fn sweeper_with(options: DriverOptions) -> DropGuard {
     let stop = CancellationToken::new();
-    let options = DriverOptions::new(database.url().clone(), "sweeper");
     let stopped = stop.clone();
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -196,4 +199,25 @@ async fn a_lone_crash_on_a_range_counts_as_one_although_the_range_was_locked_at_
     until("taken back", async || range().await.fence.worker == WorkerId(0)).await;
     let range = range().await;
     assert_eq!((range.crashes, range.suspicions), (1, 0), "a lone crash");
+}
+
+/// Found by the review of performance: one session performed all duties in turn.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_duty_that_waits_for_the_server_holds_up_no_rescue() {
+    let database = TestDatabase::new().await;
+    let (mut conn, topic) = (database.connect().await, database.topic("work").await);
+    enqueue_to(&mut conn, &topic, &[NewMessage::new("m")]).await.expect("enqueued");
+    let [of_worker, of_sweeper] =
+        [FaultProxy::start(database.url()).await, FaultProxy::start(database.url()).await];
+    let worker = worker_by(of_worker.url(database.url())).await;
+    assert_eq!(worker.claim(topic.id, 1).await.expect("claimed").deliveries.len(), 1);
+    // The duty that promotes waits for an answer for half of this time.
+    let lease = Duration::from_secs(600);
+    of_sweeper.darken_at("SELECT due_at, UTC_TIMESTAMP(6) AS now FROM queue_scheduled");
+    let url = of_sweeper.url(database.url());
+    let _sweeper = sweeper_with(DriverOptions { lease, ..DriverOptions::new(url, "sweeper") });
+    of_sweeper.sprung().await;
+    of_worker.refuse();
+    until("rescued", async || depth(&mut conn, topic.id).await.expect("a depth").claimed == 0)
+        .await;
 }

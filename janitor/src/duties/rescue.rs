@@ -1,25 +1,29 @@
 //! Rescue: decides which workers are dead, and takes their claims back.
 
+mod deaths;
+mod facts;
 mod grace;
 mod observation;
 mod overdue;
 mod ranges;
 mod taking;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use rowmq_core::connection::Session;
 use rowmq_core::model::{ClaimNo, WorkerId};
 use rowmq_core::rescue::{Why, rows_held};
 use rowmq_core::store::claim::Fence;
-use rowmq_core::store::process_list::{self, Visibility};
-use rowmq_core::store::worker::{self, Incarnation, WorkerRow};
-use rowmq_core::store::{doctor, rescue};
+use rowmq_core::store::process_list;
+use rowmq_core::store::rescue;
+use rowmq_core::store::worker::{self, WorkerRow};
 use rowmq_core::{Result, telemetry};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
+use self::deaths::Deaths;
+use self::facts::SessionFacts;
 use self::observation::{Death, Evidence, Observations, Verdict};
 use self::overdue::Overdue;
 use self::ranges::Lost;
@@ -110,23 +114,11 @@ pub struct Rescue {
     sweep_at: Option<Instant>,
     /// The workers that the last sweep saw to be missing.
     missing: HashSet<WorkerId>,
-    /// When the last deaths were declared, of one second.
-    deaths: VecDeque<Instant>,
+    deaths: Deaths,
     /// What the last sweep reported, without what it did.
     seen: RescueReport,
     /// When to look next, counted from the start of the last run.
     look_after: Duration,
-}
-
-/// What cannot change during the sweeper's session: its grants and the server's incarnation.
-#[derive(Debug, Clone)]
-struct SessionFacts {
-    visibility: Visibility,
-    incarnation: Incarnation,
-    /// Whether the view of connections shows all of them, without PROCESS.
-    has_view: bool,
-    /// Whether name locks prove anything: Galera's are per node.
-    locks_count: bool,
 }
 
 impl Rescue {
@@ -134,7 +126,9 @@ impl Rescue {
     #[must_use]
     pub fn new(options: RescueOptions) -> Self {
         let observations = Observations::new(options.grace);
+        let deaths = Deaths::new(options.deaths_per_second);
         Self {
+            deaths,
             options,
             observations,
             overdue: Overdue::default(),
@@ -145,35 +139,9 @@ impl Rescue {
             orphans_at: None,
             sweep_at: None,
             missing: HashSet::new(),
-            deaths: VecDeque::new(),
             seen: RescueReport::default(),
             look_after: LOOK,
         }
-    }
-
-    async fn facts(&mut self, session: &mut Session) -> Result<SessionFacts> {
-        let facts = session
-            .call("look around", async |conn| {
-                let visibility = process_list::visibility(conn).await?;
-                Ok((visibility, worker::incarnation(conn).await?, doctor::variables(conn).await?))
-            })
-            .await;
-        let (visibility, incarnation, variables) = facts?;
-        let mut has_view = false;
-        if !visibility.process {
-            let look = async |conn: &mut _| process_list::through_view(conn, &visibility).await;
-            has_view = session.call("look around", look).await?.is_some();
-        }
-        if !visibility.process && !has_view {
-            tracing::warn!(
-                account = visibility.account,
-                "No PROCESS privilege: workers of other accounts are rescued only after a whole \
-                 lease. GRANT PROCESS ON *.* to this account, or use the consumers' account, or \
-                 the view of ops/deploy/grants/process-list.sql."
-            );
-        }
-        let locks_count = !variables.is_on("wsrep_on");
-        Ok(SessionFacts { visibility, incarnation, has_view, locks_count })
     }
 
     /// Looks at every worker, and declares dead those that are.
@@ -187,7 +155,7 @@ impl Rescue {
             self.overdue = Overdue::default();
         }
         if new_session || self.sights.is_none() {
-            self.sights = Some(self.facts(sweep.session).await?);
+            self.sights = Some(SessionFacts::read(sweep.session).await?);
         }
         let Some(facts) = self.sights.clone() else { return Ok(HashMap::new()) };
         let alive = async |conn: &mut _| worker::alive(conn).await;
@@ -234,10 +202,10 @@ impl Rescue {
                 }
                 Verdict::Dead(death) => {
                     self.missing.insert(worker.id);
-                    if let Some(until) = self.too_many_deaths(sweep.now) {
+                    if let Some(until) = self.deaths.barred_until(sweep.now) {
                         self.hurry_until(until);
                     } else if let Some(rows) = declare(sweep.session, worker, death).await? {
-                        self.deaths.push_back(sweep.now);
+                        self.deaths.declared(sweep.now);
                         held.insert(worker.id, rows);
                         report.declared_dead.push(worker.id);
                     }
@@ -251,17 +219,6 @@ impl Rescue {
 }
 
 impl Rescue {
-    /// Returns until when no more workers may be declared dead.
-    fn too_many_deaths(&mut self, now: Instant) -> Option<Instant> {
-        let over = |at: &Instant| now.duration_since(*at) >= Duration::from_secs(1);
-        while self.deaths.front().is_some_and(over) {
-            self.deaths.pop_front();
-        }
-        let full = self.deaths.len() >= self.options.deaths_per_second;
-        let first = self.deaths.front().filter(|_| full)?;
-        Some(*first + Duration::from_secs(1))
-    }
-
     fn hurry_until(&mut self, until: Instant) {
         self.hurry = Some(self.hurry.map_or(until, |hurry| hurry.min(until)));
     }

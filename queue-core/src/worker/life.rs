@@ -31,7 +31,7 @@ const PROBE: Duration = Duration::from_millis(50);
 
 /// The first pause between attempts to reopen a lost session; each pause is twice as long as the
 /// one before, up to the time between two reads of the pulse.
-const RETRY: Duration = Duration::from_millis(5);
+const RETRY: Duration = Duration::from_millis(10);
 
 /// A worker without answers stops trusting its claims this long before its lease ends.
 const MARGIN: Duration = Duration::from_secs(1);
@@ -92,6 +92,7 @@ pub(super) async fn start(
                         pulsed,
                         counter,
                         record_at: pulsed,
+                        retry: Duration::ZERO,
                     };
                     life.run(stops, work_ended).await;
                 }
@@ -160,6 +161,8 @@ struct LifeSession {
     counter: Counter,
     /// When the throughput is written next.
     record_at: Instant,
+    /// The last pause between attempts to reopen the session.
+    retry: Duration,
 }
 
 impl LifeSession {
@@ -174,7 +177,6 @@ impl LifeSession {
         let silence = actor::beside(silence);
         let mut next_beat = Instant::now() + self.options.beat;
         let mut next_look = Instant::now() + PROBE;
-        let mut retry = RETRY;
         let stopped = loop {
             // Only a timer and channels are waited on here, never the connection. The channel is
             // closed when the last handle of the worker has been dropped without a stop.
@@ -217,12 +219,7 @@ impl LifeSession {
                 }
                 Err(error) => {
                     tracing::debug!(worker.id = %self.id, %error, "Life session fails.");
-                    if self.session.is_lost() {
-                        // A lost session is reopened at once; while that fails, at growing intervals.
-                        let pause = if was_lost { (retry * 2).min(PULSE) } else { Duration::ZERO };
-                        retry = pause.max(RETRY);
-                        next_look = Instant::now() + pause;
-                    }
+                    next_look = self.next_try(was_lost);
                 }
             }
         };
@@ -236,6 +233,14 @@ impl LifeSession {
         if stopped.is_some_and(|done| done.send(()).is_err()) {
             tracing::debug!(worker.id = %self.id, "No caller waited for the worker's end.");
         }
+    }
+
+    /// Returns when to try again after a failure. A lost session is reopened at once, and while
+    /// that fails, at growing intervals.
+    fn next_try(&mut self, was_lost: bool) -> Instant {
+        let again = (self.retry * 2).clamp(RETRY, PULSE);
+        self.retry = if was_lost { again } else { Duration::ZERO };
+        Instant::now() + if self.session.is_lost() { self.retry } else { PROBE }
     }
 
     /// Whether to send a probe that is not a beat.
