@@ -33,7 +33,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// How often the load checks.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Longer than the rescue of a worker that is declared dead takes.
+/// How long the consumers are left alone between losses.
 const CALM: Duration = Duration::from_millis(300);
 
 /// Messages of a statement of the busy processes' work.
@@ -117,7 +117,7 @@ pub(super) async fn run(arena: &Arena, load: Rescue) -> anyhow::Result<Sample> {
 }
 
 /// Ends both sessions of a consumer that holds messages, again and again; measures how soon it has
-/// a session again, and counts the messages that another consumer has run because of it.
+/// a session again, and counts the messages that run again because it was declared dead.
 pub(super) async fn reconnects(arena: &Arena, load: Reconnect) -> anyhow::Result<Sample> {
     let mut conn = connect(arena.url(), SessionKind::Plain).await?;
     let (to, from) = topics(arena, &mut conn, Source::Queue).await?;
@@ -141,13 +141,11 @@ pub(super) async fn reconnects(arena: &Arena, load: Reconnect) -> anyhow::Result
             }
         };
         tokio::time::sleep(CALM + Duration::from_millis(nth * 7 % 50)).await;
-        times.record(u64::try_from(lose(&mut raw, worker).await?.as_nanos())?)?;
-        tokio::time::sleep(CALM).await;
-        let ran = other.count().settled;
-        again += ran;
-        if ran == 0 {
+        if let Some(time) = lose(&mut raw, worker).await? {
+            times.record(u64::try_from(time.as_nanos())?)?;
             pair = Some((holder, other, worker));
         } else {
+            again += HELD;
             holder.kill().await?;
             other.dismiss().await?;
         }
@@ -161,11 +159,14 @@ pub(super) async fn reconnects(arena: &Arena, load: Reconnect) -> anyhow::Result
     Ok(Sample::of([quantile(Name::P50, &times), quantile(Name::P99, &times), again]))
 }
 
-/// Ends both sessions of the worker; returns how long it has none.
-async fn lose(conn: &mut Conn, worker: u64) -> anyhow::Result<Duration> {
-    let sessions = format!("SELECT life_conn_id, conn_id FROM queue_worker WHERE id = {worker}");
+/// Ends both sessions of the worker; returns how long it has none, or `None` if it was declared
+/// dead.
+async fn lose(conn: &mut Conn, worker: u64) -> anyhow::Result<Option<Duration>> {
+    let sessions = format!(
+        "SELECT life_conn_id, conn_id FROM queue_worker WHERE id = {worker} AND state = 'alive'"
+    );
     let lost: Option<(u64, u64)> = conn.query_first(&sessions).await?;
-    let (life, work) = lost.context("The consumer's row is gone")?;
+    let (life, work) = lost.context("The consumer is dead")?;
     let start = Instant::now();
     for session in [work, life] {
         // The work session is opened again only when it is needed.
@@ -174,9 +175,10 @@ async fn lose(conn: &mut Conn, worker: u64) -> anyhow::Result<Duration> {
     }
     loop {
         let now: Option<(u64, u64)> = conn.query_first(&sessions).await?;
-        let time = start.elapsed();
-        if now.is_some_and(|(now, _)| now != life) || time > LIMIT {
-            return Ok(time);
+        match now {
+            None => return Ok(None),
+            Some((now, _)) if now != life => return Ok(Some(start.elapsed())),
+            Some(_) => ensure!(start.elapsed() < LIMIT, "The consumer does not come back"),
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
