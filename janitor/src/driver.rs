@@ -1,4 +1,4 @@
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::time::Duration;
 
 use rowmq_core::connection::ServerUrl;
@@ -119,7 +119,7 @@ impl Driver {
     /// Sweeps until `stop`. Never fails: errors are logged and the sweep is tried again. Calls
     /// `ticked` after every round, for the process's health, with the last error if there is one.
     pub async fn run(mut self, stop: CancellationToken, ticked: impl FnMut(Result<()>)) {
-        let (stop, failed) = (stop.child_token(), Cell::new(None));
+        let (stop, failed) = (stop.child_token(), RefCell::new(None));
         let sweeps = self.upkeep.sweeps.subscribe();
         let upkeep = async {
             self.upkeep.run(&stop, ticked, &failed).await;
@@ -129,8 +129,8 @@ impl Driver {
         telemetry::sweeping(false);
     }
 
-    /// Makes one run, for cron: performs every duty repeatedly until the grace is over, so that a
-    /// worker found missing can be declared dead. Returns true unless another process sweeps; it
+    /// Makes one run, for cron: performs every duty at least twice, and repeatedly until no missing
+    /// worker waits for the end of its grace any more. Returns true unless another process sweeps; it
     /// first waits for a stand-in to give way.
     pub async fn run_once(mut self) -> Result<bool> {
         let give_up = Instant::now() + GIVES_WAY_WITHIN;
@@ -145,41 +145,47 @@ impl Driver {
         loop {
             tokio::time::sleep(RETRY).await;
             let now = Instant::now();
+            let is_last = !self.rescue.wants_run() || now >= end;
             self.upkeep.shift.hurry();
             self.rescue.hurry();
             if self.upkeep.round().await?.is_none() {
                 return Ok(false);
             }
             self.rescue.round().await?;
-            if now >= end {
+            if is_last {
                 return Ok(true);
             }
         }
     }
 }
 
-/// Performs rescue while this driver is the one that sweeps. Keeps the last error in `failed`.
+/// Performs rescue while this driver is the one that sweeps. Keeps the last error in `failed` until
+/// it succeeds.
 ///
-/// For a moment two processes may rescue, while one takes over from the other: a worker's death is
-/// decided once, and each row is taken back once, whoever does it.
+/// While one process takes over from another, both may rescue, until the first one's run ends: a
+/// death is decided and its rows are counted once, and each row is taken back once, whoever does it.
 async fn rescue_while(
     shift: &mut Shift,
     mut sweeps: watch::Receiver<bool>,
     stop: &CancellationToken,
-    failed: &Cell<Option<Error>>,
+    failed: &RefCell<Option<Error>>,
 ) {
     while !stop.is_cancelled() {
         let is_idle = !*sweeps.borrow_and_update();
         let wait = if is_idle {
             shift.rest();
             shift.leave();
+            failed.take();
             None
         } else {
             match shift.round().await {
-                Ok(due) => Some(due.saturating_duration_since(Instant::now())),
+                Ok(due) => {
+                    failed.take();
+                    Some(due.saturating_duration_since(Instant::now()))
+                }
                 Err(error) => {
                     tracing::warn!(%error, "Rescue fails; trying again.");
-                    failed.set(Some(error));
+                    failed.replace(Some(error));
                     Some(RETRY)
                 }
             }
@@ -202,12 +208,12 @@ impl Upkeep {
         &mut self,
         stop: &CancellationToken,
         mut ticked: impl FnMut(Result<()>),
-        rescue_failed: &Cell<Option<Error>>,
+        rescue_failed: &RefCell<Option<Error>>,
     ) {
         while !stop.is_cancelled() {
             let wait = match self.round().await {
                 Ok(Some(due)) => {
-                    ticked(rescue_failed.take().map_or(Ok(()), Err));
+                    ticked(rescue_failed.borrow().clone().map_or(Ok(()), Err));
                     due.saturating_duration_since(Instant::now())
                 }
                 Ok(None) if self.options.role == Role::StandIn => break,

@@ -11,11 +11,11 @@ use tokio::time::Instant;
 /// The circumstances of a run.
 #[derive(Debug)]
 pub struct Sweep<'s> {
-    /// The sweeper's session, which holds its name lock.
+    /// A session of the sweeper's.
     pub session: &'s mut Session,
     /// When this run began, on the sweeper's own monotonic clock.
     pub now: Instant,
-    /// Since when this driver has swept without a gap and all its own writes have succeeded.
+    /// Since when this session's duties have run without a gap and all their writes have succeeded.
     /// Observations before that prove nothing about time.
     pub steady_since: Instant,
 }

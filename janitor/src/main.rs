@@ -44,7 +44,7 @@ struct SettingsArgs {
     #[arg(long, value_name = "TIME", default_value = "300ms", value_parser = parse_duration)]
     sweep: Duration,
     /// How long a worker's sessions must have been missing, at least.
-    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "300ms", value_parser = parse_duration)]
     rescue_grace: Duration,
     /// The most workers declared dead in a second.
     #[arg(long, value_name = "N", default_value_t = 10)]

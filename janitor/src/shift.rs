@@ -80,6 +80,11 @@ impl Shift {
         self.duties.iter_mut().for_each(|scheduled| scheduled.due = now);
     }
 
+    /// Whether a duty has left something to do or to look at.
+    pub(crate) fn wants_run(&self) -> bool {
+        self.duties.iter().any(|scheduled| scheduled.duty.wants_run_at().is_some())
+    }
+
     /// Clears what the duties have published: another process sweeps.
     pub(crate) fn rest(&mut self) {
         self.duties.iter_mut().for_each(|scheduled| scheduled.duty.rest());
@@ -98,7 +103,11 @@ impl Shift {
 
     /// Performs the duties that are due. Returns when the next one is due.
     pub(crate) async fn round(&mut self) -> Result<Instant> {
-        self.session().await?;
+        if let Err(error) = self.session().await {
+            let names = self.duties.iter().map(|scheduled| scheduled.duty.name());
+            names.for_each(|name| telemetry::duty_ran(name, false, Duration::ZERO));
+            return Err(error);
+        }
         let started = Instant::now();
         // If the sweeper itself paused (stopped, starved), its earlier observations are stale.
         if started.duration_since(self.last_round) > self.lease / 2 {

@@ -20,12 +20,8 @@ struct Bound {
 
 /// For a run that is long enough, in queues and in groups alike. A killed consumer's sessions leave
 /// the process list at once, those of a silent one after its lease (10 s).
-const KILLED: Bound = Bound {
-    what: "kill -9",
-    p50: Duration::from_secs(1),
-    p99: Duration::from_secs(2),
-    least: 30,
-};
+const KILLED: Bound =
+    Bound { what: "kill -9", p50: Duration::from_secs(1), p99: Duration::from_secs(2), least: 30 };
 const SILENT: Bound = Bound {
     what: "a freeze or a silent cut",
     p50: Duration::from_secs(12),

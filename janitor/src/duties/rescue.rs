@@ -11,7 +11,7 @@ mod taking;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use rowmq_core::connection::Session;
+use rowmq_core::connection::{Link, Session};
 use rowmq_core::model::{ClaimNo, WorkerId};
 use rowmq_core::rescue::{Why, rows_held};
 use rowmq_core::store::claim::Fence;
@@ -34,19 +34,23 @@ use crate::gauges::Gauges;
 /// How many claims are read at once.
 const PAGE: u32 = 500;
 
-/// The most pages of one run: other duties wait during it.
+/// The most pages of one run: the next look waits for it.
 const PAGES_PER_RUN: usize = 20;
 
 /// How often the sweeper looks for claims of unknown workers, which reads every claim.
 const ORPHANS_EVERY: Duration = Duration::from_secs(10);
 
-/// How often the sweeper looks for workers whose sessions are gone. A look takes the server about
-/// XXX µs with ten workers, and finds a death after half of this time in the mean.
+/// How often the sweeper looks for workers whose sessions are gone. A look finds a death after half
+/// of this time in the mean.
 const LOOK: Duration = Duration::from_millis(8);
 
 /// The sweeper waits this many times as long as its last look took: the looks at a large fleet take
 /// at most one part in twenty of its session's time.
 const LOOK_SHARE: u32 = 20;
+
+/// A longer time between two looks than was planned, by this much, is a pause of this process or of
+/// its server: the workers may have stood still too.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// How rescue decides.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,8 +61,8 @@ pub struct RescueOptions {
     /// The least time that a worker's sessions must have been missing, on this sweeper's own clock.
     /// It is longer if reconnects have taken long, if the server answers slowly, and if many
     /// workers are missing at once. A shorter grace rescues sooner; a grace that is too short for a
-    /// reconnect (a worker that holds messages notices the loss after 50 ms) lets messages run
-    /// twice.
+    /// reconnect (a worker notices the loss within 0.2 s, and within 50 ms if it holds messages)
+    /// lets messages run twice.
     pub grace: Duration,
     /// The most workers declared dead in a second, so that an error of our own observation never
     /// takes the whole fleet at once.
@@ -76,7 +80,7 @@ impl Default for RescueOptions {
     fn default() -> Self {
         Self {
             sweep: Duration::from_millis(300),
-            grace: Duration::from_millis(100),
+            grace: Duration::from_millis(300),
             deaths_per_second: 10,
         }
     }
@@ -106,7 +110,7 @@ pub struct Rescue {
     observations: Observations,
     overdue: Overdue,
     taking: Taking,
-    sights: Option<SessionFacts>,
+    facts: Option<SessionFacts>,
     gauges: Gauges,
     hurry: Option<Instant>,
     orphans_at: Option<Instant>,
@@ -114,6 +118,10 @@ pub struct Rescue {
     sweep_at: Option<Instant>,
     /// The workers that the last sweep saw to be missing.
     missing: HashSet<WorkerId>,
+    /// Workers without a lock that a sweep has seen in the process list.
+    listed: HashSet<WorkerId>,
+    /// When the next look was planned.
+    planned: Option<Instant>,
     deaths: Deaths,
     /// What the last sweep reported, without what it did.
     seen: RescueReport,
@@ -133,12 +141,14 @@ impl Rescue {
             observations,
             overdue: Overdue::default(),
             taking: Taking::default(),
-            sights: None,
+            facts: None,
             gauges: Gauges::default(),
             hurry: None,
             orphans_at: None,
             sweep_at: None,
             missing: HashSet::new(),
+            listed: HashSet::new(),
+            planned: None,
             seen: RescueReport::default(),
             look_after: LOOK,
         }
@@ -154,10 +164,10 @@ impl Rescue {
         if new_session {
             self.overdue = Overdue::default();
         }
-        if new_session || self.sights.is_none() {
-            self.sights = Some(SessionFacts::read(sweep.session).await?);
+        if new_session || self.facts.is_none() {
+            self.facts = Some(SessionFacts::read(sweep.session).await?);
         }
-        let Some(facts) = self.sights.clone() else { return Ok(HashMap::new()) };
+        let Some(facts) = self.facts.clone() else { return Ok(HashMap::new()) };
         let alive = async |conn: &mut _| worker::alive(conn).await;
         let workers = sweep.session.call("list the workers", alive).await?;
         report.workers_alive = workers.len();
@@ -188,7 +198,11 @@ impl Rescue {
             match verdict {
                 // The server frees the locks of a session before it takes it off the list: the next
                 // look sweeps again.
-                Verdict::Alive if !worker.locked && evidence.is_proved_for(worker) => {
+                Verdict::Alive
+                    if !worker.locked
+                        && evidence.is_proved_for(worker)
+                        && self.listed.insert(worker.id) =>
+                {
                     self.look_after = self.pause(sweep.now.elapsed());
                 }
                 Verdict::Alive => {
@@ -212,6 +226,7 @@ impl Rescue {
                 }
             }
         }
+        self.listed.retain(|id| workers.iter().any(|worker| worker.id == *id && !worker.locked));
         self.observations.forget_all_but(&workers);
         self.gauges.swept(report.workers_alive, report.list_proved);
         Ok(held)
@@ -229,7 +244,7 @@ impl Rescue {
     }
 
     fn locks_count(&self) -> bool {
-        self.sights.as_ref().is_some_and(|facts| facts.locks_count)
+        self.facts.as_ref().is_some_and(|facts| facts.locks_count)
     }
 
     /// Returns whether to sweep: it is time, or other workers are missing than at the last sweep.
@@ -343,7 +358,17 @@ impl Duty for Rescue {
     }
 
     async fn run_once(&mut self, sweep: &mut Sweep<'_>) -> Result<RescueReport> {
-        if self.wants_sweep(sweep).await? { self.sweep(sweep).await } else { Ok(self.seen.clone()) }
+        let late = self.planned.map(|planned| sweep.now.saturating_duration_since(planned));
+        if let Some(pause) = late.filter(|late| *late > PAUSE) {
+            self.observations.paused(pause);
+        }
+        let report = if self.wants_sweep(sweep).await? {
+            self.sweep(sweep).await?
+        } else {
+            self.seen.clone()
+        };
+        self.planned = Some(Instant::now().max(sweep.now + self.look_after));
+        Ok(report)
     }
 }
 
@@ -363,12 +388,15 @@ fn why(worker: WorkerId, crashed: bool, held: &HashMap<WorkerId, u64>) -> Why {
 
 /// Declares the worker dead unless its row has changed since; returns how many rows it then held.
 async fn declare(session: &mut Session, seen: &WorkerRow, death: Death) -> Result<Option<u64>> {
-    let declared = session
-        .call("declare the worker dead", async |conn| {
-            worker::declare_dead(conn, seen, death.reason()).await
-        })
-        .await?;
-    if declared == 0 {
+    // In one transaction: another sweeper that sees it dead must not take anything back before this
+    // one has counted.
+    let declare =
+        async |conn: &mut Link| match worker::declare_dead(conn, seen, death.reason()).await? {
+            0 => Ok(None),
+            _ => rows_held(conn, seen.id).await.map(Some),
+        };
+    let held = session.transaction("declare the worker dead", declare).await?;
+    if held.is_none() {
         return Ok(None);
     }
     telemetry::declared_dead(death.label());
@@ -376,7 +404,5 @@ async fn declare(session: &mut Session, seen: &WorkerRow, death: Death) -> Resul
         worker.id = %seen.id, worker.client = seen.client_id, worker.conn = %seen.conn,
         reason = death.reason(), "Worker declared dead."
     );
-    let held =
-        session.call("count the rows it held", async |conn| rows_held(conn, seen.id).await).await?;
-    Ok(Some(held))
+    Ok(held)
 }

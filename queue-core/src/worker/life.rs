@@ -25,8 +25,7 @@ use crate::throughput::Counter;
 const PULSE: Duration = Duration::from_millis(200);
 
 /// How often the session is probed while the worker holds anything. The worker must reopen a lost
-/// session before the janitor's grace (0.1 s) is over, or a mere reconnect would cost a second run:
-/// the reconnect itself takes 5 ms.
+/// session before the janitor's grace (0.3 s) is over, or a mere reconnect would cost a second run.
 const PROBE: Duration = Duration::from_millis(50);
 
 /// The first pause between attempts to reopen a lost session; each pause is twice as long as the
@@ -176,7 +175,8 @@ impl LifeSession {
             watch_silence(self.answered.clone(), self.options.lease, self.publish.clone());
         let silence = actor::beside(silence);
         let mut next_beat = Instant::now() + self.options.beat;
-        let mut next_look = Instant::now() + PROBE;
+        let mut looked = Instant::now();
+        let mut next_look = looked + PROBE;
         let stopped = loop {
             // Only a timer and channels are waited on here, never the connection. The channel is
             // closed when the last handle of the worker has been dropped without a stop.
@@ -188,9 +188,13 @@ impl LifeSession {
                     .ok()
                     .flatten(),
                 () = tokio::time::sleep_until(next_look) => {}
-                () = self.quiet.disturbed() => {}
+                () = self.quiet.disturbed() => {
+                    next_look = next_look.min(looked + PROBE);
+                    continue;
+                }
             }
             let began = Instant::now();
+            looked = began;
             let beat_due = began >= next_beat;
             next_look = began + PROBE;
             if !beat_due && !self.is_probe_due() {

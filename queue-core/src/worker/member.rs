@@ -316,6 +316,11 @@ impl State {
         self.waits_until = None;
     }
 
+    /// Whether a message that was read is not finished.
+    pub(super) fn has_open(&self) -> bool {
+        self.tracks.values().any(Track::has_open)
+    }
+
     /// How soon the next report is due.
     pub(super) fn due_in(&self, is_named: bool) -> Option<Duration> {
         let now = Instant::now();

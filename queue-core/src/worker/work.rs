@@ -235,8 +235,10 @@ impl Work {
             {
                 return;
             }
-            let holds =
-                !self.held.is_empty() || !self.deferred.is_empty() || !self.ranges.is_empty();
+            let holds = !self.held.is_empty()
+                || !self.deferred.is_empty()
+                || !self.ranges.is_empty()
+                || self.members.values().any(|member| member.state().has_open());
             self.holds.send_if_modified(|held| std::mem::replace(held, holds) != holds);
         }
     }

@@ -116,6 +116,12 @@ impl Observations {
         restarted
     }
 
+    /// Leaves out of every grace the time that this sweeper did not look for so long.
+    pub(super) fn paused(&mut self, pause: Duration) {
+        let missing = self.workers.values_mut().filter_map(|seen| seen.missing.as_mut());
+        missing.for_each(|missing| missing.since += pause);
+    }
+
     pub(super) fn forget_all_but(&mut self, workers: &[WorkerRow]) {
         let known: HashSet<WorkerId> = workers.iter().map(|worker| worker.id).collect();
         self.workers.retain(|id, _| known.contains(id));

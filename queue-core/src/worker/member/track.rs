@@ -80,6 +80,11 @@ impl Track {
         self.open.keys().next().map_or(self.next, |offset| Offset(*offset))
     }
 
+    /// Whether a message that was read is not finished.
+    pub(super) fn has_open(&self) -> bool {
+        !self.open.is_empty()
+    }
+
     /// How many messages wait for a retry.
     pub(super) fn waiting(&self) -> usize {
         self.open.values().filter(|open| matches!(open.state, State::Waits(_))).count()

@@ -213,6 +213,16 @@ fn many_that_are_missing_together_have_longer_to_come_back() {
     };
     let wait = |verdict: &Verdict| matches!(verdict, Verdict::Wait { .. });
     assert!(verdicts(&fleet, 0).iter().all(wait));
-    assert!(verdicts(&fleet, 9_900).iter().all(wait));
-    assert!(!verdicts(&fleet, 10_000).iter().any(wait));
+    assert!(verdicts(&fleet, 3_900).iter().all(wait));
+    assert!(!verdicts(&fleet, 4_000).iter().any(wait));
+}
+
+/// This process may share its CPU with the worker: both stood still.
+#[test]
+fn a_pause_of_the_sweeper_is_no_part_of_the_grace() {
+    let mut case = Case::new();
+    case.judge(&worker(false, 1), list(&[]), 0);
+    case.observations.paused(Duration::from_millis(700));
+    assert!(!case.is_dead(&worker(false, 1), list(&[]), 1_600));
+    assert!(case.is_dead(&worker(false, 1), list(&[]), 1_700));
 }
