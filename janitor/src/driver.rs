@@ -130,8 +130,8 @@ impl Driver {
     }
 
     /// Makes one run, for cron: performs every duty at least twice, and repeatedly until no missing
-    /// worker waits for the end of its grace any more. Returns true unless another process sweeps; it
-    /// first waits for a stand-in to give way.
+    /// worker waits for the end of its grace. Returns true unless another process sweeps; it first
+    /// waits for a stand-in to give way.
     pub async fn run_once(mut self) -> Result<bool> {
         let give_up = Instant::now() + GIVES_WAY_WITHIN;
         while self.upkeep.round().await?.is_none() {
@@ -162,8 +162,8 @@ impl Driver {
 /// Performs rescue while this driver is the one that sweeps. Keeps the last error in `failed` until
 /// it succeeds.
 ///
-/// While one process takes over from another, both may rescue, until the first one's run ends: a
-/// death is decided and its rows are counted once, and each row is taken back once, whoever does it.
+/// While one process takes over from another, both may rescue, until the first one's run ends. A
+/// death is decided and its rows are counted once, and each row is taken back once.
 async fn rescue_while(
     shift: &mut Shift,
     mut sweeps: watch::Receiver<bool>,

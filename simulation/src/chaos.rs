@@ -46,7 +46,7 @@ enum Fault {
 }
 
 /// Longer than two looks (8 ms apart); together with a probe (50 ms) and a slow answer still within
-/// the grace (100 ms).
+/// the grace (300 ms).
 const RECONNECT: Duration = Duration::from_millis(30);
 
 /// How far the clock is wrong, in microseconds.

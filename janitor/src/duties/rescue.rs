@@ -11,20 +11,19 @@ mod taking;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use rowmq_core::connection::{Link, Session};
 use rowmq_core::model::{ClaimNo, WorkerId};
-use rowmq_core::rescue::{Why, rows_held};
+use rowmq_core::rescue::Why;
 use rowmq_core::store::claim::Fence;
 use rowmq_core::store::process_list;
 use rowmq_core::store::rescue;
-use rowmq_core::store::worker::{self, WorkerRow};
+use rowmq_core::store::worker;
 use rowmq_core::{Result, telemetry};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use self::deaths::Deaths;
+use self::deaths::{Deaths, declare};
 use self::facts::SessionFacts;
-use self::observation::{Death, Evidence, Observations, Verdict};
+use self::observation::{Evidence, Observations, Verdict};
 use self::overdue::Overdue;
 use self::ranges::Lost;
 use self::taking::{Found, Taking, What};
@@ -384,25 +383,4 @@ fn why(worker: WorkerId, crashed: bool, held: &HashMap<WorkerId, u64>) -> Why {
         None if crashed => SHARED_BLAME,
         None => Why::NotNeeded,
     }
-}
-
-/// Declares the worker dead unless its row has changed since; returns how many rows it then held.
-async fn declare(session: &mut Session, seen: &WorkerRow, death: Death) -> Result<Option<u64>> {
-    // In one transaction: another sweeper that sees it dead must not take anything back before this
-    // one has counted.
-    let declare =
-        async |conn: &mut Link| match worker::declare_dead(conn, seen, death.reason()).await? {
-            0 => Ok(None),
-            _ => rows_held(conn, seen.id).await.map(Some),
-        };
-    let held = session.transaction("declare the worker dead", declare).await?;
-    if held.is_none() {
-        return Ok(None);
-    }
-    telemetry::declared_dead(death.label());
-    tracing::warn!(
-        worker.id = %seen.id, worker.client = seen.client_id, worker.conn = %seen.conn,
-        reason = death.reason(), "Worker declared dead."
-    );
-    Ok(held)
 }

@@ -44,7 +44,7 @@ pub struct WorkerOptions {
 }
 
 impl WorkerOptions {
-    /// The default lease: a frozen worker's claims are rescued a second later.
+    /// The default lease: a frozen worker's claims are rescued right after it.
     pub const LEASE: Duration = Duration::from_secs(10);
 
     /// Options with the defaults.

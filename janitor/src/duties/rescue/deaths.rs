@@ -1,10 +1,16 @@
-//! How many workers may be declared dead in a second, so that an error of our own observation never
-//! takes the whole fleet at once. Pure: all times are passed in.
+//! Declaring workers dead, and how many of them in a second, so that an error of our own
+//! observation never takes the whole fleet at once.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use rowmq_core::connection::{Link, Session};
+use rowmq_core::rescue::rows_held;
+use rowmq_core::store::worker::{self, WorkerRow};
+use rowmq_core::{Result, telemetry};
 use tokio::time::Instant;
+
+use super::observation::Death;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -32,6 +38,31 @@ impl Deaths {
     pub(super) fn declared(&mut self, now: Instant) {
         self.declared.push_back(now);
     }
+}
+
+/// Declares the worker dead unless its row has changed since; returns how many rows it then held.
+pub(super) async fn declare(
+    session: &mut Session,
+    seen: &WorkerRow,
+    death: Death,
+) -> Result<Option<u64>> {
+    // In one transaction: another sweeper that sees it dead must not take anything back before this
+    // one has counted.
+    let declare =
+        async |conn: &mut Link| match worker::declare_dead(conn, seen, death.reason()).await? {
+            0 => Ok(None),
+            _ => rows_held(conn, seen.id).await.map(Some),
+        };
+    let held = session.transaction("declare the worker dead", declare).await?;
+    if held.is_none() {
+        return Ok(None);
+    }
+    telemetry::declared_dead(death.label());
+    tracing::warn!(
+        worker.id = %seen.id, worker.client = seen.client_id, worker.conn = %seen.conn,
+        reason = death.reason(), "Worker declared dead."
+    );
+    Ok(held)
 }
 
 #[cfg(test)]
