@@ -140,22 +140,28 @@ impl Driver {
             }
             tokio::time::sleep(RETRY).await;
         }
-        self.rescue.round().await?;
         let end = Instant::now() + self.grace + RETRY;
         loop {
-            tokio::time::sleep(RETRY).await;
-            let now = Instant::now();
-            let is_last = !self.rescue.wants_run() || now >= end;
+            self.rescue_for(RETRY).await?;
+            let is_last = !self.rescue.wants_run() || Instant::now() >= end;
             self.upkeep.shift.hurry();
-            self.rescue.hurry();
             if self.upkeep.round().await?.is_none() {
                 return Ok(false);
             }
-            self.rescue.round().await?;
             if is_last {
                 return Ok(true);
             }
         }
+    }
+
+    /// Looks for missing workers for this time, as often as rescue wants to.
+    async fn rescue_for(&mut self, time: Duration) -> Result<()> {
+        let until = Instant::now() + time;
+        while Instant::now() < until {
+            let due = self.rescue.round().await?;
+            tokio::time::sleep_until(due.min(until)).await;
+        }
+        Ok(())
     }
 }
 
