@@ -178,14 +178,16 @@ async fn each_message_is_either_handled_or_cancelled() {
     let (name, runs) = (topic.name.clone(), Arc::new(AtomicUsize::new(0)));
     let handler = Books(Arc::clone(&runs));
     let options = TopicOptions { concurrency: 4, ..TopicOptions::default() };
+    let sessions = [database.session().await, database.session().await];
     let running =
         Running::start(&database, |consumer| consumer.raw_tx_handler(name, options, handler));
-    let cancels = [Claims::Ask, Claims::TakeAway].into_iter().enumerate().map(|(nth, claims)| {
-        let (database, topic, ids) = (&database, &topic, &messages);
+    let ways = [Claims::Ask, Claims::TakeAway].into_iter().zip(sessions).enumerate();
+    let cancels = ways.map(|(nth, (claims, mut session))| {
+        let (topic, ids) = (&topic, &messages);
         async move {
-            let mut session = database.session().await;
             let mut cancelled = 0;
-            for message in ids.iter().skip(nth).step_by(4) {
+            // From the last on: a canceller that followed the consumer might never catch up.
+            for message in ids.iter().skip(nth).step_by(4).rev() {
                 let answer = cancel(&mut session, topic, message.msg_id, claims).await;
                 cancelled += i64::from(matches!(answer, Attempt::Cancelled(_)));
             }
