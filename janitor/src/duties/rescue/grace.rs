@@ -17,16 +17,16 @@ const LOOKS_COUNT: Duration = Duration::from_secs(5);
 /// A worker that holds messages notices within this time that it has lost its session.
 const NOTICED: Duration = Duration::from_millis(50);
 
-/// A reconnect has taken at most this many times as long as the slowest look of late: it has ten
-/// round trips, and the server starts a thread for it. Beside 20 busy processes on two cores the
-/// slowest looks took 3 to 5 ms, and reconnects up to 220 ms.
-const LOOKS: u32 = 40;
+/// A reconnect, once it is noticed, counts as taking this many times as long as the slowest look of
+/// late: it has ten round trips, and the server starts a thread for it. Beside 20 busy processes on
+/// two cores the slowest looks took 3 to 5 ms, and 99 of 100 reconnects at most 220 ms.
+const LOOKS: u32 = 20;
 
 /// From this many processes on, a common cause is likely: a proxy, a switch, the network.
 const MANY: usize = 3;
 
 /// The grace of many workers, in units of the least grace; no grace is longer.
-const OF_MANY: u32 = 4;
+const OF_MANY: u32 = 3;
 
 /// The grace, and what it depends on.
 #[derive(Debug)]

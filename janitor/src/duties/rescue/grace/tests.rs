@@ -17,10 +17,10 @@ fn a_slow_reconnect_doubles_the_grace_for_a_minute_and_a_slow_answer_for_seconds
     grace.reconnected(ms(90), start + ms(100));
     grace.reconnected(ms(20), start + ms(59_000));
     assert_eq!(grace.now(false, start + ms(59_000)), ms(180));
-    grace.looked(ms(5), start + ms(59_000));
+    grace.looked(ms(10), start + ms(59_000));
     assert_eq!(grace.now(false, start + ms(60_000)), ms(250));
     grace.looked(ms(500), start + ms(61_000));
-    assert_eq!(grace.now(false, start + ms(61_000)), LEAST * 4, "no grace is longer");
+    assert_eq!(grace.now(false, start + ms(61_000)), LEAST * 3, "no grace is longer");
     assert_eq!(grace.now(false, start + ms(200_000)), LEAST);
 }
 
@@ -51,7 +51,7 @@ fn the_slowest_of_the_last_period_counts_for_one_period_at_least_and_two_at_most
 
 /// A switch or a proxy cuts off many processes; one that dies takes all its workers with it.
 #[test]
-fn many_processes_that_are_missing_together_have_four_times_the_grace() {
+fn many_processes_that_are_missing_together_have_three_times_the_grace() {
     let fleet = |processes: &[(&str, usize)]| {
         let mut workers = Vec::new();
         for (process, n) in processes {
@@ -71,5 +71,5 @@ fn many_processes_that_are_missing_together_have_four_times_the_grace() {
     assert!(!are_many(large[..3].iter(), &large), "a quarter of a large fleet");
     assert!(are_many(large[..4].iter(), &large));
     let grace = Grace::new(LEAST);
-    assert_eq!(grace.now(true, Instant::now()), LEAST * 4);
+    assert_eq!(grace.now(true, Instant::now()), LEAST * 3);
 }

@@ -213,8 +213,8 @@ fn many_that_are_missing_together_have_longer_to_come_back() {
     };
     let wait = |verdict: &Verdict| matches!(verdict, Verdict::Wait { .. });
     assert!(verdicts(&fleet, 0).iter().all(wait));
-    assert!(verdicts(&fleet, 3_900).iter().all(wait));
-    assert!(!verdicts(&fleet, 4_000).iter().any(wait));
+    assert!(verdicts(&fleet, 2_900).iter().all(wait));
+    assert!(!verdicts(&fleet, 3_000).iter().any(wait));
 }
 
 /// This process may share its CPU with the worker: both stood still.
