@@ -248,7 +248,7 @@ impl Upkeep {
         let holds_lock = self.holds_lock().await;
         let sweeps = matches!(holds_lock, Ok(true));
         telemetry::sweeping(sweeps);
-        self.sweeps.send_if_modified(|told| std::mem::replace(told, sweeps) != sweeps);
+        self.sweeps.send_if_modified(|known| std::mem::replace(known, sweeps) != sweeps);
         if !sweeps {
             self.shift.rest();
             return holds_lock.map(|_| None);
