@@ -45,9 +45,9 @@ enum Fault {
     Rewind,
 }
 
-/// Longer than two looks (8 ms apart); together with a probe (50 ms) and a slow answer still within
-/// the grace (300 ms).
-const RECONNECT: Duration = Duration::from_millis(30);
+/// Longer than two looks (8 ms apart); together with a probe (50 ms), the pauses of a worker that
+/// tries to reconnect and a slow answer still within the grace (300 ms).
+const RECONNECT: Duration = Duration::from_millis(120);
 
 /// How far the clock is wrong, in microseconds.
 const HOUR: i64 = 3_600_000_000;
