@@ -62,8 +62,8 @@ pub(crate) struct DrainTask {
 /// Measure the time from the enqueue to the start of the handler.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct PickupTask {
-    /// The topic.
-    pub(crate) topic: String,
+    /// The topics.
+    pub(crate) topics: Vec<String>,
     /// How it learns of messages.
     pub(crate) wake_up: WakeUp,
 }

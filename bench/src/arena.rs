@@ -229,6 +229,14 @@ impl Arena {
         try_join_all(shares.map(fill)).await.map(drop)
     }
 
+    /// Returns the id of the server's process, which runs on this machine.
+    pub(crate) async fn server_process(&self) -> anyhow::Result<u32> {
+        let file: Option<String> = self.raw().await?.query_first("SELECT @@pid_file").await?;
+        let file = file.context("The server has no pid file")?;
+        let id = std::fs::read_to_string(&file).with_context(|| format!("Cannot read {file}"))?;
+        Ok(id.trim().parse()?)
+    }
+
     /// Returns how many statements the server has received since it started.
     pub(crate) async fn statements(&self) -> anyhow::Result<u64> {
         self.status("Questions").await

@@ -45,7 +45,7 @@ pub(crate) enum Claimer {
 pub(crate) enum WakeUp {
     /// It polls.
     Polling,
-    /// It follows the server's binary log.
+    /// It waits for the sweeper's ring.
     Doorbell,
 }
 

@@ -51,6 +51,8 @@ pub(crate) enum Name {
     Statements,
     /// CPU time of a process while it had nothing to do.
     Cpu,
+    /// CPU time of the server while nothing had to be done.
+    ServerCpu,
     /// CPU time of the processes for each message.
     CpuOfEach,
     /// The most memory a process had resident.
@@ -69,7 +71,7 @@ impl Name {
         match self {
             Self::Rate | Self::LateRate | Self::Statements => Unit::PerSecond,
             Self::P50 | Self::P99 => Unit::Millis,
-            Self::Cpu => Unit::Percent,
+            Self::Cpu | Self::ServerCpu => Unit::Percent,
             Self::CpuOfEach => Unit::Micros,
             Self::Resident | Self::ResidentHalfway => Unit::Mebibytes,
             Self::Walked => Unit::PerMessage,
@@ -86,6 +88,7 @@ impl Name {
             Self::P99 => "p99",
             Self::Statements => "statements/s",
             Self::Cpu => "CPU",
+            Self::ServerCpu => "server CPU",
             Self::CpuOfEach => "CPU/message",
             Self::Resident => "resident",
             Self::ResidentHalfway => "resident halfway",

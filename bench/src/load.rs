@@ -235,6 +235,8 @@ pub(crate) enum Beside {
 pub(crate) struct Pickup {
     /// Processes.
     pub(crate) consumers: usize,
+    /// Topics that each consumes; the messages are of the first one.
+    pub(crate) topics: usize,
     /// How they learn of messages.
     pub(crate) wake_up: WakeUp,
     /// Messages a second.

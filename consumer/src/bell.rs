@@ -2,7 +2,7 @@
 
 use rowmq_core::Topic;
 use rowmq_core::connection::ServerUrl;
-use rowmq_core::doorbell::Doorbell;
+use rowmq_core::doorbell::{Doorbell, Idleness};
 use tokio::sync::watch;
 
 use crate::options::{ConsumerOptions, DoorbellMode};
@@ -18,13 +18,7 @@ impl Bell {
     pub(crate) fn new(url: &ServerUrl, options: &ConsumerOptions) -> Self {
         let doorbell = match options.doorbell {
             DoorbellMode::Off => None,
-            DoorbellMode::Auto => match Doorbell::follow(url, options.beat) {
-                Ok(doorbell) => Some(doorbell),
-                Err(error) => {
-                    tracing::warn!(%error, "There is no doorbell; polling instead.");
-                    None
-                }
-            },
+            DoorbellMode::Auto => Some(Doorbell::new(url, options.safety_poll)),
         };
         Self { ringing: doorbell.as_ref().map(Doorbell::ringing), doorbell }
     }
@@ -41,6 +35,16 @@ impl Bell {
         }
     }
 
+    /// Returns a topic's share in the decision whether the doorbell is waited for.
+    pub(crate) fn idleness(&self) -> Option<Idleness> {
+        self.doorbell.as_ref().map(Doorbell::idleness)
+    }
+
+    /// Returns the counter of its rings, if there is a doorbell.
+    pub(crate) fn changes(&self) -> Option<watch::Receiver<u64>> {
+        self.doorbell.as_ref().map(Doorbell::changes)
+    }
+
     pub(crate) fn is_ringing(&self) -> bool {
         self.ringing.as_ref().is_some_and(|ringing| *ringing.borrow())
     }
@@ -54,10 +58,5 @@ impl Bell {
         if ended {
             std::future::pending::<()>().await;
         }
-    }
-
-    /// Returns the counter of changes to topics, if there is a doorbell.
-    pub(crate) fn changes(&self) -> Option<watch::Receiver<u64>> {
-        self.doorbell.as_ref().map(Doorbell::changes)
     }
 }

@@ -39,7 +39,7 @@ use crate::topic_loop::TopicLoop;
 /// How often topics' settings are read again.
 const REFRESH: Duration = Duration::from_secs(5);
 
-/// The same while the doorbell reports changes.
+/// The same while the doorbell rings: it also rings when rules have changed.
 const QUIET_REFRESH: Duration = Duration::from_secs(60);
 
 /// Connections of the pool beside the worker's, for lookups in the ledger, checkpoints and
@@ -200,7 +200,6 @@ impl Consumer {
                 share: shares.as_ref().map(|it| it.join(registration.options.weight.get())),
                 wakes: wake::listen(&self.url, &registration.topic),
                 bell: bell.clone(),
-                safety_poll: self.options.safety_poll,
                 drain: shutdown.drain.clone(),
                 ticked: Arc::new(move |result| {
                     pulse.beat();
@@ -317,20 +316,26 @@ async fn refresh(pool: Pool, topics: Vec<watch::Sender<Arc<Topic>>>, bell: Bell)
             drop(tokio::time::timeout(QUIET_REFRESH, changes.changed()).await);
         }
         tokio::time::sleep(REFRESH).await;
-        for sender in &topics {
-            let name = sender.borrow().name.clone();
-            let read = async |conn: &mut _| store::topic::find(conn, &name).await;
-            match pool.call("read the topic's settings", read).await {
-                Ok(Some(topic)) => {
-                    bell.listen(&topic);
+        let names: Vec<_> = topics.iter().map(|sender| sender.borrow().name.clone()).collect();
+        let read = async |conn: &mut _| store::topic::named(conn, &names).await;
+        let found = match pool.call("read the topics' settings", read).await {
+            Ok(found) => found,
+            Err(error) => {
+                tracing::debug!(%error, "Cannot read the topics.");
+                continue;
+            }
+        };
+        for (sender, name) in topics.iter().zip(&names) {
+            match found.iter().find(|topic| topic.name == *name) {
+                Some(topic) => {
+                    bell.listen(topic);
                     sender.send_if_modified(|old| {
-                        let changed = **old != topic;
-                        *old = Arc::new(topic);
+                        let changed = **old != *topic;
+                        *old = Arc::new(topic.clone());
                         changed
                     });
                 }
-                Ok(None) => tracing::warn!(topic.name = %name, "The topic has been deleted."),
-                Err(error) => tracing::debug!(topic.name = %name, %error, "Cannot read the topic."),
+                None => tracing::warn!(topic.name = %name, "The topic has been deleted."),
             }
         }
     }

@@ -10,16 +10,16 @@ use serde::{Deserialize, Serialize};
 use crate::breaker::{Breaker, ErrorRate};
 use crate::error::Error;
 
-/// Whether a consumer follows the server's binary log to be woken.
+/// Whether an idle consumer waits to be woken by the sweeper.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "command", derive(clap::ValueEnum))]
 #[serde(rename_all = "kebab-case")]
 pub enum DoorbellMode {
-    /// The consumer polls. This is the default: following needs privileges, and reads everything
-    /// that the server logs.
-    #[default]
+    /// The consumer polls.
     Off,
-    /// The consumer follows if it can, and polls while it cannot.
+    /// The consumer waits for the sweeper's ring, and polls while no sweeper rings. This is the
+    /// default.
+    #[default]
     Auto,
 }
 
@@ -48,9 +48,10 @@ pub struct ConsumerOptions {
     pub auto_create_topics: bool,
     /// Whether the consumer sweeps when no janitor does.
     pub sweep: bool,
-    /// Whether the consumer follows the server's binary log, so that a message is claimed at once.
+    /// Whether the consumer waits to be woken while it is idle, instead of polling.
     pub doorbell: DoorbellMode,
-    /// How often an idle topic is still polled while the doorbell is active.
+    /// How often an idle consumer looks for messages all the same while the doorbell is active: in
+    /// one statement for all its topics.
     #[serde(with = "humantime_serde")]
     pub safety_poll: Duration,
     /// The name of this consumer as a member of broadcast groups. Its positions are stored under

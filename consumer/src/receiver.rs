@@ -86,7 +86,7 @@ impl Receiver {
         bell.listen(&found);
         let (services, sweeping) = register(&url, &options, &bell, members).await?;
         let wakes = wake::listen(&url, &topic);
-        let (poll, waiting) = (Poll::new(options.safety_poll), VecDeque::new());
+        let (poll, waiting) = (Poll::new(), VecDeque::new());
         // In an ordered group the caller must hold nothing that could overtake a failed message.
         let is_ordered = found.group().is_some_and(|group| group.ordered);
         let batch = if is_ordered { 1 } else { batch.max(1) };
@@ -152,15 +152,12 @@ impl Receiver {
                 }
             }
             let due = self.due();
+            // Only for this turn: the caller may drop this future, and ask again much later.
+            let mut idleness = self.bell.idleness();
+            idleness.as_mut().into_iter().for_each(|it| it.set(self.poll.is_idle()));
             tokio::select! {
                 () = tokio::time::sleep_until(due) => self.claim().await,
-                () = self.wakes.next() => {
-                    if self.bell.is_ringing() {
-                        self.poll.rang(Instant::now());
-                    } else {
-                        self.poll.wake();
-                    }
-                }
+                () = self.wakes.next() => self.poll.wake(),
                 () = self.bell.turned() => self.poll.wake(),
             }
         }

@@ -56,8 +56,8 @@ pub struct SettingsArgs {
     #[arg(long, global = true, env = "ROWMQ_CONSUMER_SWEEP", value_name = "WHETHER")]
     #[arg(action = clap::ArgAction::Set, default_value_t = true)]
     sweep: bool,
-    /// Follow the server's binary log, so that messages are claimed at once (auto), or only poll
-    /// (off). `rowmq doctor` says whether it can be followed.
+    /// Wait for the sweeper's ring while idle, so that messages are claimed within milliseconds
+    /// (auto), or only poll (off).
     #[arg(
         long,
         global = true,
@@ -65,9 +65,9 @@ pub struct SettingsArgs {
         value_name = "WHETHER",
         value_enum
     )]
-    #[arg(default_value = "off")]
+    #[arg(default_value = "auto")]
     doorbell: DoorbellMode,
-    /// How often an idle topic is polled all the same while the doorbell rings.
+    /// How often an idle consumer looks for messages all the same while the doorbell rings.
     #[arg(
         long,
         global = true,

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use rowmq_core::doorbell::Idleness;
 use rowmq_core::handler::RunOutcome;
 use rowmq_core::telemetry;
 use rowmq_core::wake::Wakes;
@@ -45,8 +46,6 @@ pub(crate) struct TopicLoop {
     pub(crate) share: Option<Share>,
     pub(crate) wakes: Wakes,
     pub(crate) bell: Bell,
-    /// How often it polls while the doorbell is active.
-    pub(crate) safety_poll: Duration,
     /// Once this is cancelled, nothing more is claimed.
     pub(crate) drain: CancellationToken,
     /// Called with the result of the last claim, for the process's health.
@@ -77,6 +76,8 @@ struct State {
     /// When it last was its turn.
     turn_at: Instant,
     poll: Poll,
+    /// Set for a consumer with a doorbell.
+    idleness: Option<Idleness>,
     held: HeldCount,
     /// Whether the last claim left messages that wait for others to be settled.
     blocked: bool,
@@ -104,7 +105,8 @@ impl TopicLoop {
             slot: None,
             parked: false,
             turn_at: Instant::now(),
-            poll: Poll::new(self.safety_poll),
+            poll: Poll::new(),
+            idleness: self.bell.idleness(),
             held: HeldCount::default(),
             blocked: false,
             run_time: None,
@@ -130,6 +132,8 @@ impl TopicLoop {
                 asking = Some(self.ask(room, &mut state));
                 asked_at = Instant::now();
             }
+            let is_idle = room > 0 && state.poll.is_idle();
+            state.idleness.as_mut().into_iter().for_each(|idleness| idleness.set(is_idle));
             let next = self.next(&state, room);
             // No future that holds a connection is among these: claims run in the worker's actor.
             tokio::select! {
@@ -146,13 +150,7 @@ impl TopicLoop {
                     }
                 }
                 () = sleep_until(next), if asking.is_none() => {}
-                () = self.wakes.next() => {
-                    if self.bell.is_ringing() {
-                        state.poll.rang(Instant::now());
-                    } else {
-                        state.poll.wake();
-                    }
-                }
+                () = self.wakes.next() => state.poll.wake(),
                 // A settled message may have freed the place that another message waits for.
                 () = state.held.settled(), if state.blocked => state.poll.wake(),
                 () = self.bell.turned() => state.poll.wake(),

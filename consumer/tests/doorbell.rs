@@ -1,46 +1,62 @@
-//! The doorbell on real servers: consumers claim other processes' messages at once while it rings,
-//! and poll for them while it cannot.
+//! The doorbell on real servers: idle consumers wait to be rung, and poll while nobody can ring.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a test that cannot be set up has failed")]
 
 mod groups;
-mod server;
+mod rung;
 
 use std::time::Duration;
 
-use rowmq_consumer::{ConsumerBuilder, ConsumerOptions, DoorbellMode, Receiver, TopicOptions};
-use rowmq_core::connection::ServerUrl;
-use rowmq_core::doctor::{Verdict, examine};
-use rowmq_core::doorbell::Doorbell;
+use diesel::QueryableByName;
+use diesel::sql_types::{BigInt, Unsigned};
+use diesel_async::{AsyncMysqlConnection, RunQueryDsl};
+use rowmq_consumer::{ConsumerBuilder, ConsumerOptions, Receiver, TopicOptions};
+use rowmq_core::connection::{Connection, ServerUrl};
 use rowmq_core::handler::Context;
 use rowmq_core::model::Access;
 use rowmq_core::store::enqueue::insert_in_lane;
 use rowmq_core::store::lane::{self, LaneKind};
-use rowmq_core::{Error, NewMessage, Topic, doorbell, enqueue_all, store};
+use rowmq_core::{NewMessage, Topic, enqueue_all, enqueue_to, store};
+use rowmq_janitor::{Driver, DriverOptions};
 use rowmq_test::proxy::FaultProxy;
-use rowmq_test::{PATIENCE, TestDatabase};
+use rowmq_test::{PATIENCE, TestDatabase, until};
 use tokio::sync::mpsc;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::doorbell::server::Server;
 use crate::handling::running::{Running, With, patient, send};
 
-/// Longer than any test: a message that is claimed while the doorbell rings was not found by
-/// polling.
+/// Longer than any test: a message that is claimed while the doorbell rings was found by the
+/// sweeper.
 const NEVER: Duration = Duration::from_secs(3600);
 
 fn options() -> ConsumerOptions {
-    ConsumerOptions { doorbell: DoorbellMode::Auto, safety_poll: NEVER, ..patient() }
+    ConsumerOptions { safety_poll: NEVER, sweep: false, ..patient() }
 }
 
-/// A consumer that reports every body it handles, and its doorbell.
+/// A sweeper; it ends with the guard.
+fn sweeper(database: &TestDatabase) -> DropGuard {
+    let stop = CancellationToken::new();
+    let (stopped, url) = (stop.clone(), database.url().clone());
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let driver = Driver::new(DriverOptions::new(url, "sweeper")).run(stopped, |_| {});
+        runtime.expect("a runtime").block_on(driver);
+    });
+    stop.drop_guard()
+}
+
+/// A consumer that reports every body it handles.
 struct Bell {
     running: Running,
     handled: mpsc::UnboundedReceiver<Vec<u8>>,
-    doorbell: Doorbell,
 }
 
 impl Bell {
     fn start(url: &ServerUrl, topics: &[&Topic]) -> Self {
+        Self::with(url, topics, options())
+    }
+
+    fn with(url: &ServerUrl, topics: &[&Topic], options: ConsumerOptions) -> Self {
         let (tell, handled) = mpsc::unbounded_channel();
         let running = Running::at(url, |mut consumer: ConsumerBuilder| {
             for topic in topics {
@@ -52,16 +68,9 @@ impl Bell {
                 consumer =
                     consumer.raw_handler(topic.name.clone(), TopicOptions::default(), handler);
             }
-            consumer.options(options())
+            consumer.options(options)
         });
-        let doorbell = Doorbell::follow(url, options().beat).expect("a thread");
-        Self { running, handled, doorbell }
-    }
-
-    async fn turns(&self, ringing: bool) {
-        let mut state = self.doorbell.ringing();
-        let turned = tokio::time::timeout(PATIENCE, state.wait_for(|now| *now == ringing)).await;
-        turned.expect("in time").expect("it is there");
+        Self { running, handled }
     }
 
     async fn handles(&mut self, body: &[u8]) {
@@ -70,39 +79,62 @@ impl Bell {
     }
 }
 
+/// Waits until so many workers wait for bells that somebody holds.
+async fn waiting(database: &TestDatabase, workers: usize) {
+    let mut conn = database.connect().await;
+    until("they wait for their bells", async || waiters(&mut conn).await == Some(workers)).await;
+}
+
+/// Returns the sessions that wait for a bell. MySQL refuses to list them (3854) while any session
+/// runs a statement whose text is not UTF-8: then the caller asks again.
+async fn waiting_sessions(conn: &mut AsyncMysqlConnection) -> Option<Vec<u64>> {
+    #[derive(QueryableByName)]
+    struct Waiting {
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        id: u64,
+    }
+    let sql = "SELECT CAST(ID AS UNSIGNED) AS id FROM information_schema.PROCESSLIST \
+               WHERE DB = DATABASE() AND STATE = 'User lock'";
+    let rows: Vec<Waiting> = diesel::sql_query(sql).load(conn).await.ok()?;
+    Some(rows.into_iter().map(|row| row.id).collect())
+}
+
+async fn waiters(conn: &mut AsyncMysqlConnection) -> Option<usize> {
+    waiting_sessions(conn).await.map(|sessions| sessions.len())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_of_another_process_is_claimed_although_nobody_polls() {
-    let database = Server::with_log().database().await;
+    let database = TestDatabase::new().await;
     let topics = [database.topic("one").await, database.topic("two").await];
+    let _sweeper = sweeper(&database);
     let mut bell = Bell::start(database.url(), &[&topics[0], &topics[1]]);
-    bell.turns(true).await;
     for n in 0..10_u8 {
+        waiting(&database, 1).await;
         let body = vec![n; usize::from(n) * 1000];
         send(&database, &topics[usize::from(n % 2)], &[NewMessage::new(body.clone())]).await;
         bell.handles(&body).await;
     }
-    assert!(*bell.doorbell.ringing().borrow());
     bell.running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_of_several_topics_in_one_statement_ring_for_each() {
-    let server = Server::with_log();
-    let database = server.database().await;
+    let database = TestDatabase::new().await;
     let topics = [database.topic("one").await, database.topic("two").await];
+    let _sweeper = sweeper(&database);
     let mut bells: Vec<_> =
         topics.iter().map(|topic| Bell::start(database.url(), &[topic])).collect();
-    bells[0].turns(true).await;
+    waiting(&database, 2).await;
     let row = |topic: &Topic| {
         format!("({}, UNHEX(REPEAT('ab', 16)), 'key', REPEAT('h', 300), 'body')", topic.id.0)
     };
-    server.sql(&format!(
-        "INSERT INTO {}.queue_message (topic_id, msg_id, ordering_key, headers, body) \
-         VALUES {}, {}",
-        database.name(),
+    let insert = format!(
+        "INSERT INTO queue_message (topic_id, msg_id, ordering_key, headers, body) VALUES {}, {}",
         row(&topics[0]),
         row(&topics[1])
-    ));
+    );
+    database.connect().await.batch(&insert).await.expect("inserted");
     for bell in &mut bells {
         bell.handles(b"body").await;
     }
@@ -113,15 +145,16 @@ async fn rows_of_several_topics_in_one_statement_ring_for_each() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_of_a_producers_lane_rings_for_its_topic() {
-    let database = Server::with_log().database().await;
+    let database = TestDatabase::new().await;
     let topic = database.topic("in-lane").await;
     let mut conn = database.connect().await;
     let lane = lane::open(&mut conn, LaneKind::Passing, NewMessage::new("").msg_id.0)
         .await
         .expect("opened");
+    let _sweeper = sweeper(&database);
     let mut bell = Bell::start(database.url(), &[&topic]);
-    bell.turns(true).await;
     for seq in 1..4 {
+        waiting(&database, 1).await;
         let messages = [NewMessage::new("x"), NewMessage::new("x")];
         insert_in_lane(&mut conn, topic.id, &messages, lane, seq).await.expect("stored");
         bell.handles(b"x").await;
@@ -130,100 +163,115 @@ async fn a_batch_of_a_producers_lane_rings_for_its_topic() {
     bell.running.stop().await;
 }
 
-/// The log is compressed: by transaction (MySQL) or by event (`MariaDB`); or has row images without
-/// the columns that have defaults.
+/// The look at the newest rows has passed its row when it is committed.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_log_that_is_compressed_or_minimal_rings_too() {
-    let server = Server::with_log();
-    let database = server.database().await;
-    let topic = database.topic("packed").await;
-    let mut bell = Bell::start(database.url(), &[&topic]);
-    bell.turns(true).await;
-    let insert = format!(
-        "INSERT INTO {}.queue_message (topic_id, msg_id, body) \
-         VALUES ({}, UNHEX(REPEAT('ab', 16)), REPEAT('b', 500))",
-        database.name(),
-        topic.id.0
-    );
-    let compressed = if server.is_mariadb() {
-        "SET GLOBAL log_bin_compress = 1"
-    } else {
-        "SET binlog_transaction_compression = ON"
-    };
-    for setting in [compressed, "SET binlog_row_image = 'MINIMAL'"] {
-        server.sql(&format!("{setting}; {insert}"));
-        bell.handles(&[b'b'; 500]).await;
+async fn a_message_that_is_committed_after_a_later_one_rings_too() {
+    let database = TestDatabase::new().await;
+    let (topic, other) = (database.topic("late").await, database.topic("other").await);
+    let _sweeper = sweeper(&database);
+    let mut bells =
+        [Bell::start(database.url(), &[&topic]), Bell::start(database.url(), &[&other])];
+    waiting(&database, 2).await;
+    let mut slow = database.connect().await;
+    slow.batch("BEGIN").await.expect("begun");
+    enqueue_to(&mut slow, &topic, &[NewMessage::new("late")]).await.expect("enqueued");
+    send(&database, &other, &[NewMessage::new("early")]).await;
+    bells[1].handles(b"early").await;
+    waiting(&database, 2).await;
+    slow.batch("COMMIT").await.expect("committed");
+    bells[0].handles(b"late").await;
+    for bell in bells {
+        bell.running.stop().await;
     }
-    bell.running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_pull_api_is_woken_too() {
-    let database = Server::with_log().database().await;
+    let database = TestDatabase::new().await;
     let topic = database.topic("pulled").await;
     let url = database.url().clone();
+    let _sweeper = sweeper(&database);
     let mut receiver =
-        Receiver::connect(url.clone(), topic.name.clone(), 1, options()).await.expect("connected");
-    let doorbell = Doorbell::follow(&url, options().beat).expect("a thread");
-    let mut ringing = doorbell.ringing();
-    // Until the doorbell rings, its first claims are polls.
-    let waiting = tokio::spawn(async move {
+        Receiver::connect(url, topic.name.clone(), 1, options()).await.expect("connected");
+    let pulled = tokio::spawn(async move {
         for _ in 0..3 {
             receiver.receive().await.expect("received").ack().await.expect("acked");
         }
         receiver.close().await.expect("closed");
     });
-    ringing.wait_for(|now| *now).await.expect("it is there");
     let mut conn = database.connect().await;
     for body in ["a", "b", "c"] {
+        waiting(&database, 1).await;
         let message = [NewMessage::new(body)];
         enqueue_all(&mut conn, &topic.name, &message).await.expect("enqueued");
+        until("claimed", async || {
+            let depth = store::inspect::depth(&mut conn, topic.id).await.expect("a depth");
+            depth.unsettled == 0
+        })
+        .await;
     }
-    tokio::time::timeout(PATIENCE, waiting).await.expect("in time").expect("no panic");
+    tokio::time::timeout(PATIENCE, pulled).await.expect("in time").expect("no panic");
+}
+
+/// Without a sweeper nobody holds the bells. The next sweeper takes them.
+#[tokio::test(flavor = "multi_thread")]
+async fn consumers_poll_while_there_is_no_sweeper() {
+    let database = TestDatabase::new().await;
+    let topic = database.topic("unswept").await;
+    let mut bell = Bell::start(database.url(), &[&topic]);
+    for _ in 0..2 {
+        send(&database, &topic, &[NewMessage::new("polled")]).await;
+        bell.handles(b"polled").await;
+        let sweeper = sweeper(&database);
+        waiting(&database, 1).await;
+        send(&database, &topic, &[NewMessage::new("rung")]).await;
+        bell.handles(b"rung").await;
+        drop(sweeper);
+        let mut conn = database.connect().await;
+        until("nobody waits", async || waiters(&mut conn).await == Some(0)).await;
+    }
+    bell.running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_follower_that_is_killed_comes_back_and_nothing_waits_for_it() {
-    let server = Server::with_log();
-    let database = server.database().await;
+async fn a_listener_that_is_killed_comes_back_and_nothing_waits_for_it() {
+    let database = TestDatabase::new().await;
     let topic = database.topic("killed").await;
+    let _sweeper = sweeper(&database);
     let mut bell = Bell::start(database.url(), &[&topic]);
+    let mut conn = database.connect().await;
     for _ in 0..2 {
-        bell.turns(true).await;
-        let followers = server.followers(database.name());
-        assert_eq!(followers.len(), 1, "one a process: {followers:?}");
-        let mut state = bell.doorbell.ringing();
-        state.mark_unchanged();
-        server.sql(&format!("KILL {}", followers[0]));
-        // The doorbell may ring again before the test looks.
-        let turned = tokio::time::timeout(PATIENCE, state.changed()).await;
-        turned.expect("in time").expect("it is there");
+        waiting(&database, 1).await;
+        let mut listener = None;
+        until("listed", async || {
+            listener = waiting_sessions(&mut conn).await.and_then(|mut ids| ids.pop());
+            listener.is_some()
+        })
+        .await;
+        conn.batch(&format!("KILL {}", listener.expect("it waits"))).await.expect("killed");
         send(&database, &topic, &[NewMessage::new("polled")]).await;
         bell.handles(b"polled").await;
-        bell.turns(true).await;
-        send(&database, &topic, &[NewMessage::new("rung")]).await;
-        bell.handles(b"rung").await;
     }
     bell.running.stop().await;
 }
 
 /// The connections stay open and nothing arrives any more, as behind a cut cable.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_follower_that_is_cut_off_in_silence_is_noticed() {
-    let database = Server::with_log().database().await;
+async fn a_consumer_that_was_cut_off_in_silence_is_rung_again() {
+    let database = TestDatabase::new().await;
     let topic = database.topic("dark").await;
     let proxy = FaultProxy::start(database.url()).await;
-    let mut bell = Bell::start(&proxy.url(database.url()), &[&topic]);
-    bell.turns(true).await;
-    // The consumer has started once it handles a message.
-    send(&database, &topic, &[NewMessage::new("begun")]).await;
-    bell.handles(b"begun").await;
+    let _sweeper = sweeper(&database);
+    let lease = Duration::from_secs(6);
+    let options = ConsumerOptions { lease, beat: lease / 4, ..options() };
+    let mut bell = Bell::with(&proxy.url(database.url()), &[&topic], options);
+    waiting(&database, 1).await;
     proxy.blackhole();
     send(&database, &topic, &[NewMessage::new("unheard")]).await;
-    bell.turns(false).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
     proxy.pass();
     bell.handles(b"unheard").await;
-    bell.turns(true).await;
+    waiting(&database, 1).await;
     send(&database, &topic, &[NewMessage::new("heard")]).await;
     bell.handles(b"heard").await;
     bell.running.stop().await;
@@ -231,67 +279,30 @@ async fn a_follower_that_is_cut_off_in_silence_is_noticed() {
 
 /// While the doorbell rings, workers that hold nothing rarely read the rules.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rule_of_one_topic_or_of_all_is_a_change_that_is_heard() {
-    let database = Server::with_log().database().await;
+async fn a_rule_of_one_topic_or_of_all_is_learned_although_nobody_polls() {
+    let database = TestDatabase::new().await;
     let topic = database.topic("ruled").await;
-    let bell = Bell::start(database.url(), &[&topic]);
-    bell.turns(true).await;
+    let _sweeper = sweeper(&database);
+    let mut bell = Bell::start(database.url(), &[&topic]);
     let mut conn = database.connect().await;
-    for access in [Access::WriteOnly, Access::ReadWrite] {
-        let mut changes = bell.doorbell.changes();
-        changes.mark_unchanged();
-        store::topic::set_access(&mut conn, &topic.name, access).await.expect("set");
-        let heard = tokio::time::timeout(PATIENCE, changes.changed()).await;
-        heard.expect("the topic's rule is heard").expect("it is there");
-        changes.mark_unchanged();
-        store::switch::set(&mut conn, access).await.expect("set");
-        let heard = tokio::time::timeout(PATIENCE, changes.changed()).await;
-        heard.expect("the switch is heard").expect("it is there");
+    for one in [true, false] {
+        for access in [Access::WriteOnly, Access::ReadWrite] {
+            waiting(&database, 1).await;
+            if one {
+                store::topic::set_access(&mut conn, &topic.name, access).await.expect("set");
+            } else {
+                store::switch::set(&mut conn, access).await.expect("set");
+            }
+            if access == Access::ReadWrite {
+                bell.handles(b"paused").await;
+            } else {
+                // The rule is read within a quarter of a second after the ring.
+                tokio::time::sleep(Duration::from_millis(500)).await;
+                send(&database, &topic, &[NewMessage::new("paused")]).await;
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                assert!(bell.handled.try_recv().is_err(), "claims are paused");
+            }
+        }
     }
     bell.running.stop().await;
-}
-
-/// Checks that the consumer works by polling.
-async fn polls(url: &ServerUrl, database: &TestDatabase) {
-    let topic = database.topic("polled").await;
-    let mut bell = Bell::start(url, &[&topic]);
-    for body in ["a", "b"] {
-        send(database, &topic, &[NewMessage::new(body)]).await;
-        bell.handles(body.as_bytes()).await;
-    }
-    assert!(!*bell.doorbell.ringing().borrow());
-    bell.running.stop().await;
-}
-
-async fn refusal(url: &ServerUrl) -> String {
-    let refused = doorbell::trial(url).await.expect_err("refused");
-    assert!(matches!(refused, Error::NoDoorbell { .. }), "{refused}");
-    let report = examine(url).await.expect("examined");
-    let check = report.checks.iter().find(|check| check.name == "doorbell").expect("a check");
-    assert_eq!(check.verdict, Verdict::Ok, "nobody has to have one");
-    assert!(check.detail.contains(&refused.to_string()), "{} / {refused}", check.detail);
-    refused.to_string()
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_account_that_may_not_follow_polls_and_is_told_the_grants() {
-    let database = Server::with_log().database().await;
-    let own = "ALL PRIVILEGES ON {}.*";
-    for grants in
-        [&[own][..], &[own, "REPLICATION SLAVE ON *.*"], &[own, "REPLICATION CLIENT ON *.*"]]
-    {
-        let refused = refusal(&database.account(grants).await).await;
-        assert!(refused.contains("GRANT REPLICATION SLAVE, REPLICATION CLIENT"), "{refused}");
-    }
-    let both = [own, "REPLICATION SLAVE, REPLICATION CLIENT ON *.*"];
-    doorbell::trial(&database.account(&both).await).await.expect("it may");
-    polls(&database.account(&[own]).await, &database).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_server_without_a_binary_log_is_polled_and_the_setting_is_named() {
-    let database = Server::without_log().database().await;
-    let refused = refusal(database.url()).await;
-    assert!(refused.contains("log_bin is OFF"), "{refused}");
-    polls(database.url(), &database).await;
 }

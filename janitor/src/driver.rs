@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::duties::{
-    Backlogs, Depths, Promote, Prune, Rescue, RescueOptions, Restore, Retain, Sequence, Tick,
+    Backlogs, Depths, Promote, Prune, Rescue, RescueOptions, Restore, Retain, Ring, Sequence, Tick,
     Watch, Weigh,
 };
 use crate::shift::Shift;
@@ -71,16 +71,18 @@ const ASK_EVERY: Duration = Duration::from_secs(1);
 /// How long a single run waits for a stand-in to give way.
 const GIVES_WAY_WITHIN: Duration = Duration::from_secs(5);
 
-/// Performs the duties, each when it is due. Rescue has a session of its own, so that no other duty
-/// makes it wait; the others take turns over the session that holds the sweeper's lock.
+/// Performs the duties, each when it is due. Rescue and ring each have a session of their own, so
+/// that no other duty makes them wait; the others take turns over the session that holds the
+/// sweeper's lock.
 pub struct Driver {
     upkeep: Upkeep,
     rescue: Shift,
+    ring: Shift,
     /// The longest that a run for cron waits for a missing worker.
     grace: Duration,
 }
 
-/// All duties but rescue, over the session that holds the sweeper's lock.
+/// All duties but rescue and ring, over the session that holds the sweeper's lock.
 struct Upkeep {
     options: DriverOptions,
     shift: Shift,
@@ -94,8 +96,9 @@ impl Driver {
     #[must_use]
     pub fn new(options: DriverOptions) -> Self {
         let shift = || Shift::new(options.url.clone(), options.lease, options.holder.clone());
-        let (mut upkeep, mut rescue) = (shift(), shift());
+        let (mut upkeep, mut rescue, mut ring) = (shift(), shift(), shift());
         rescue.add(Rescue::new(options.rescue.clone()));
+        ring.add(Ring::default());
         upkeep.add(Promote::default());
         upkeep.add(Tick::default());
         upkeep.add(match options.role {
@@ -113,7 +116,8 @@ impl Driver {
         }
         let grace = options.rescue.grace_of_many();
         let (sweeps, asked) = (watch::Sender::new(false), Instant::now());
-        Self { upkeep: Upkeep { options, shift: upkeep, sweeps, asked }, rescue, grace }
+        let upkeep = Upkeep { options, shift: upkeep, sweeps, asked };
+        Self { upkeep, rescue, ring, grace }
     }
 
     /// Sweeps until `stop`. Never fails: errors are logged and the sweep is tried again. Calls
@@ -125,7 +129,12 @@ impl Driver {
             self.upkeep.run(&stop, ticked, &failed).await;
             stop.cancel();
         };
-        tokio::join!(upkeep, rescue_while(&mut self.rescue, sweeps, &stop, &failed));
+        let (no_ring, rings) = (RefCell::new(None), sweeps.clone());
+        tokio::join!(
+            upkeep,
+            work_while(&mut self.rescue, sweeps, &stop, &failed),
+            work_while(&mut self.ring, rings, &stop, &no_ring),
+        );
         telemetry::sweeping(false);
     }
 
@@ -165,12 +174,12 @@ impl Driver {
     }
 }
 
-/// Performs rescue while this driver is the one that sweeps. Keeps the last error in `failed` until
-/// it succeeds.
+/// Performs the duties of `shift` while this driver is the one that sweeps. Keeps the last error in
+/// `failed` until they succeed.
 ///
 /// While one process takes over from another, both may rescue, until the first one's run ends. A
 /// death is decided and its rows are counted once, and each row is taken back once.
-async fn rescue_while(
+async fn work_while(
     shift: &mut Shift,
     mut sweeps: watch::Receiver<bool>,
     stop: &CancellationToken,
@@ -190,7 +199,7 @@ async fn rescue_while(
                     Some(due.saturating_duration_since(Instant::now()))
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "Rescue fails; trying again.");
+                    tracing::warn!(%error, "A duty fails; trying again.");
                     failed.replace(Some(error));
                     Some(RETRY)
                 }

@@ -23,7 +23,7 @@ mod url;
 
 pub use self::any::{Connection, Selects};
 pub use self::connect::{SessionKind, Wanted, connect, connect_to_any};
-pub(crate) use self::connect::{connect_follower, connect_host, connect_to};
+pub(crate) use self::connect::{connect_host, connect_to};
 pub(crate) use self::hosts::HostNo;
 pub use self::link::Link;
 pub use self::pool::{CheckedOut, Pool};

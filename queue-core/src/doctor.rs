@@ -21,7 +21,6 @@ use crate::account::Account;
 use crate::connection::{
     Connection, ServerUrl, SessionKind, Wanted, connect, connect_host, connect_to,
 };
-use crate::doorbell;
 use crate::model::{Access, Error, Fault, Result};
 use crate::procedures;
 use crate::store::doctor::{self as ask, Variables};
@@ -132,9 +131,6 @@ pub async fn examine_as(url: &ServerUrl, account: Option<Account>) -> Result<Rep
             return Err(Error::Deadline { operation: "examine the tables", deadline: DEADLINE });
         }
     }
-    if account.is_none_or(|account| account == Account::Consumer) {
-        report.checks.push(doorbell(url).await);
-    }
     Ok(report)
 }
 
@@ -198,7 +194,7 @@ async fn ask_more(
     Ok(checks)
 }
 
-/// Runs the checks at the start of a process: all except that of the doorbell, which is optional.
+/// Runs the checks at the start of a process.
 ///
 /// # Errors
 /// The first failed check as an error of its own kind.
@@ -352,17 +348,6 @@ async fn skip_locked(conn: &mut impl Connection, other: &mut impl Connection) ->
         "SKIP LOCKED hands out a row that another session has locked, or waits for it: this server cannot run the queue.".to_owned()
     };
     Ok(check("skip locked", ok, Verdict::Failure, detail))
-}
-
-/// Tries to follow, because only a trial shows every privilege.
-async fn doorbell(url: &ServerUrl) -> Check {
-    let detail = match doorbell::trial(url).await {
-        Ok(()) => {
-            "can be had: the binary log can be followed (consumers: doorbell = auto)".to_owned()
-        }
-        Err(error) => format!("consumers poll, as by default. {error}"),
-    };
-    check("doorbell", true, Verdict::Ok, detail)
 }
 
 /// Only the speed of streams depends on it.

@@ -1,128 +1,163 @@
-//! The doorbell: wakes consumers as soon as a message is committed, by following the server's
-//! binary log as a replica would.
+//! The doorbell: wakes an idle consumer a few milliseconds after a message is committed, without a
+//! privilege, a port, or polling.
 //!
-//! Each process has one follower, which its consumers share. The follower rings through [`wake`]
-//! for the topics registered with [`listen`](Doorbell::listen). An event that it cannot read counts
-//! as a ring for every topic. A ring may come before the row is visible: MySQL sends a transaction
-//! once it is in the log, and commits it afterwards.
+//! One process of the fleet, the sweeper, looks for new messages on behalf of all idle workers, and
+//! [wakes](wake) one of them for what it finds. A bell is a name lock in the server that the sweeper
+//! holds; see [`store::doorbell`]. Each worker has a session that waits for its bell while at least
+//! one of its topics is idle.
 //!
-//! The doorbell counts as [ringing](Doorbell::ringing) only while the follower receives the beats
-//! that this process's own workers write. This detects a server that leaves this database out of
-//! its log, or one that has become a replica and logs nothing. Consumers poll slowly only while the
-//! doorbell is ringing.
+//! The doorbell counts as [ringing](Doorbell::ringing) only while a sweeper holds the bell. Where
+//! none does, or where locks do not reach it (another node of a cluster, a proxy), consumers poll.
 
-mod event;
-mod follower;
-mod rows;
-mod stream;
+mod listener;
 
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
-use self::stream::Stream;
+use crate::actor;
 use crate::connection::ServerUrl;
-use crate::model::{Result, Topic, TopicId, TopicName};
-use crate::wake;
+use crate::model::{Result, Topic, TopicId, TopicName, WorkerId};
+use crate::{telemetry, wake};
 
-/// A share in the process's follower. The follower ends with the last share.
+/// The doorbell of a consumer. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Doorbell(Arc<Owned>);
+pub struct Doorbell(Arc<House>);
 
-#[derive(Debug)]
-struct Owned {
-    house: Arc<House>,
-    _stop: DropGuard,
-}
-
-/// The state shared by the follower and its listeners.
+/// The state shared by the listener and those whom it wakes.
 #[derive(Debug)]
 struct House {
     url: ServerUrl,
-    topics: Mutex<HashMap<TopicId, TopicName>>,
+    /// How long the listener relies on the sweeper before it looks for itself.
+    safety: Duration,
+    topics: Mutex<HashMap<TopicId, Heard>>,
     ringing: watch::Sender<bool>,
     changes: watch::Sender<u64>,
+    /// How many of the topics wait for messages.
+    idle: watch::Sender<usize>,
 }
 
-/// The follower of each database, while a share in it exists.
-static FOLLOWERS: LazyLock<Mutex<HashMap<String, Weak<Owned>>>> = LazyLock::new(Mutex::default);
+/// A topic that the doorbell rings for.
+#[derive(Debug, Clone)]
+struct Heard {
+    name: TopicName,
+    is_broadcast: bool,
+}
 
 impl Doorbell {
-    /// Returns the follower of the database of `url`: the one that this process already has, or a
-    /// new one. It connects by itself, and reconnects for as long as it lives. `beat` is how often
-    /// this process writes something that the follower should receive.
-    ///
-    /// # Errors
-    /// If no thread can be started.
-    pub fn follow(url: &ServerUrl, beat: Duration) -> Result<Self> {
-        let place = format!("{}/{}", url.server(), url.database());
-        let mut followers = FOLLOWERS.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(owned) = followers.get(&place).and_then(Weak::upgrade) {
-            return Ok(Self(owned));
-        }
-        let stop = CancellationToken::new();
-        let house = Arc::new(House {
+    /// Makes a doorbell for the consumers of the database of `url`. A listener that has heard
+    /// nothing for `safety` looks for messages itself.
+    #[must_use]
+    pub fn new(url: &ServerUrl, safety: Duration) -> Self {
+        Self(Arc::new(House {
             url: url.clone(),
+            safety,
             topics: Mutex::default(),
             ringing: watch::Sender::new(false),
             changes: watch::Sender::new(0),
-        });
-        follower::start(Arc::clone(&house), beat, stop.clone())?;
-        let owned = Arc::new(Owned { house, _stop: stop.drop_guard() });
-        followers.insert(place, Arc::downgrade(&owned));
-        Ok(Self(owned))
+            idle: watch::Sender::new(0),
+        }))
     }
 
-    /// Rings for `topic` from now on, and for its stream if it is a group. Call it again when the
-    /// topic has another id.
+    /// Rings for `topic` from now on. Call it again when the topic has another id.
     pub fn listen(&self, topic: &Topic) {
-        let mut topics = self.0.house.topics();
-        if let (Some(id), Some(stream)) = (topic.of_stream(), topic.name.stream()) {
-            topics.insert(id, stream);
-        }
-        topics.insert(topic.id, topic.name.clone());
+        let heard = Heard { name: topic.name.clone(), is_broadcast: topic.broadcast().is_some() };
+        let mut topics = self.0.topics();
+        topics.retain(|_, known| known.name != heard.name);
+        topics.insert(topic.id, heard);
     }
 
-    /// Whether the doorbell is ringing. While it is, polling is only a safety net.
+    /// Whether a sweeper holds the worker's bell. While one does, polling is only a safety net.
     #[must_use]
     pub fn ringing(&self) -> watch::Receiver<bool> {
-        self.0.house.ringing.subscribe()
+        self.0.ringing.subscribe()
     }
 
-    /// Counts changes of floors and topics, which consumers must notice besides new messages.
+    /// Counts the rings. One may also mean that rules (pauses, limits, traces) have changed.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {
-        self.0.house.changes.subscribe()
+        self.0.changes.subscribe()
+    }
+
+    /// Returns a topic's share in the decision whether the worker waits for its bell.
+    #[must_use]
+    pub fn idleness(&self) -> Idleness {
+        Idleness { house: Arc::clone(&self.0), is_idle: false }
+    }
+
+    /// Starts the listener of a worker, on a thread and a session of its own, so that a handler
+    /// that blocks its runtime delays no ring. It ends with `ended`.
+    ///
+    /// # Errors
+    /// If no thread can be started.
+    pub(crate) fn attend(
+        &self,
+        worker: WorkerId,
+        instance: Uuid,
+        ended: CancellationToken,
+    ) -> Result<()> {
+        let house = Arc::clone(&self.0);
+        actor::spawn("rowmq-doorbell", move || {
+            listener::Listener::new(house, worker, instance).run(ended)
+        })
     }
 }
 
-/// Checks whether the binary log of the database's server can be followed.
-///
-/// # Errors
-/// [`Error::NoDoorbell`](crate::Error::NoDoorbell) with what is missing and the fix; as
-/// [`connect()`](crate::connection::connect()).
-pub async fn trial(url: &ServerUrl) -> Result<()> {
-    Stream::open(url).await.map(|_| ())
+/// Whether a topic waits for messages. The worker waits for its bell while one of its topics does,
+/// so the sweeper wakes no worker that has its hands full.
+#[derive(Debug)]
+pub struct Idleness {
+    house: Arc<House>,
+    is_idle: bool,
+}
+
+impl Idleness {
+    /// Says whether the topic waits for messages and has room for them.
+    pub fn set(&mut self, is_idle: bool) {
+        if std::mem::replace(&mut self.is_idle, is_idle) == is_idle {
+            return;
+        }
+        self.house.idle.send_modify(|n| if is_idle { *n += 1 } else { *n -= 1 });
+    }
+}
+
+impl Drop for Idleness {
+    fn drop(&mut self) {
+        self.set(false);
+    }
 }
 
 impl House {
-    fn topics(&self) -> std::sync::MutexGuard<'_, HashMap<TopicId, TopicName>> {
+    fn topics(&self) -> MutexGuard<'_, HashMap<TopicId, Heard>> {
         self.topics.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn ring(&self, topic: TopicId) {
-        let name = self.topics().get(&topic).cloned();
-        if let Some(name) = name {
-            crate::telemetry::rang(name.as_str());
-            wake::wake(&self.url, &name);
-        }
+    /// The topics that it rings for, in order.
+    fn ids(&self) -> Vec<TopicId> {
+        let mut ids: Vec<_> = self.topics().keys().copied().collect();
+        ids.sort_unstable();
+        ids
     }
 
-    fn ring_all(&self) {
-        let topics: Vec<_> = self.topics().keys().copied().collect();
-        topics.into_iter().for_each(|topic| self.ring(topic));
+    fn ring(&self, topic: &Heard) {
+        telemetry::rang(topic.name.as_str());
+        wake::wake(&self.url, &topic.name);
+    }
+
+    /// Wakes the consumers of these topics, and the members of every broadcast group: only they
+    /// know how far they have read.
+    fn ring_for(&self, ready: &[TopicId]) {
+        let topics = self.topics();
+        let is_rung = |(id, topic): &(&TopicId, &Heard)| topic.is_broadcast || ready.contains(id);
+        topics.iter().filter(is_rung).for_each(|(_, topic)| self.ring(topic));
+    }
+
+    fn set_ringing(&self, now: bool) {
+        telemetry::doorbell_ringing(now);
+        self.ringing.send_if_modified(|ringing| std::mem::replace(ringing, now) != now);
     }
 }

@@ -26,6 +26,7 @@ const MIGRATIONS: &[(&str, &str)] = &[
     ),
     ("2026-11-28-000001_shares", include_str!("../migrations/2026-11-28-000001_shares/up.sql")),
     ("2026-11-29-000001_pages", include_str!("../migrations/2026-11-29-000001_pages/up.sql")),
+    ("2026-11-29-000002_doorbell", include_str!("../migrations/2026-11-29-000002_doorbell/up.sql")),
 ];
 
 /// How long to wait for another migrator.

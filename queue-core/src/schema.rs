@@ -123,6 +123,7 @@ table! {
         registered_at -> Datetime,
         ended_at -> Nullable<Datetime>,
         end_reason -> Nullable<Varbinary>,
+        topics -> Nullable<Mediumblob>,
     }
 }
 

@@ -8,13 +8,13 @@
 
 pub mod audit;
 pub mod backlog;
-pub(crate) mod binlog;
 pub mod cancel;
 pub mod checkpoint;
 pub mod claim;
 pub mod dead;
 pub mod dedupe;
 pub mod doctor;
+pub mod doorbell;
 pub mod duty;
 pub(crate) mod echo;
 pub mod enqueue;

@@ -64,8 +64,8 @@ names! {
     CONFLICTS = "queue_conflicts_total", counter, Count, "Transactions run again after a deadlock or lock wait, by operation and fault.";
     SESSIONS_LOST = "queue_sessions_lost_total", counter, Count, "Sessions of this worker that were lost, by role.";
     WORKERS_DIED = "queue_workers_died_total", counter, Count, "Times this process found its worker declared dead.";
-    DOORBELL = "queue_doorbell_ringing", gauge, Count, "1 while this process follows the binary log, 0 while it only polls.";
-    RINGS = "queue_doorbell_rings_total", counter, Count, "Wake-ups by the binary log, by topic.";
+    DOORBELL = "queue_doorbell_ringing", gauge, Count, "1 while a sweeper wakes this process, 0 while it polls.";
+    RINGS = "queue_doorbell_rings_total", counter, Count, "Wake-ups by the doorbell, by topic.";
     RUN_SECONDS = "queue_run_seconds", histogram, Seconds, "Time a handler ran, by topic and outcome.";
     PICKUP_SECONDS = "queue_pickup_seconds", histogram, Seconds, "Time from enqueue, or a delayed message's moment, to the first claim by the server's clock, by topic.";
     FORWARD_WAITS = "queue_forward_waits_total", counter, Count, "Times a forward waited because its receiver took nothing, by topic.";
@@ -218,12 +218,12 @@ pub fn worker_died() {
     counter!(WORKERS_DIED).increment(1);
 }
 
-/// Sets whether the binary log is followed.
+/// Sets whether a sweeper wakes this process.
 pub fn doorbell_ringing(now: bool) {
     gauge!(DOORBELL).set(f64::from(u8::from(now)));
 }
 
-/// Counts that the binary log has woken a topic's consumers.
+/// Counts that the doorbell has woken a topic's consumers.
 pub fn rang(topic: &str) {
     counter!(RINGS, "topic" => topic.to_owned()).increment(1);
 }

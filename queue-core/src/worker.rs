@@ -100,6 +100,9 @@ impl Worker {
         let counter = Counter::default();
         let counted = counter.clone();
         let life = life::start(options.clone(), instance, ended.clone(), for_life, counted).await?;
+        if let Some(doorbell) = &options.doorbell {
+            doorbell.attend(life.id, instance, ended.clone())?;
+        }
         let lost = LostClaims::default();
         let commands = work::start(work::Start {
             options,

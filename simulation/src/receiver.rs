@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use rowmq_consumer::{ConsumerOptions, Received, Receiver};
+use rowmq_consumer::{ConsumerOptions, DoorbellMode, Received, Receiver};
 use rowmq_core::Delivery;
 use rowmq_core::handler::{HandlerError, RunOutcome, settlement_for};
 use rowmq_core::model::{Settlement, TopicSettings};
@@ -21,6 +21,8 @@ pub(crate) async fn receive(stage: Rc<Stage>, name: String) {
         claim_strategy: stage.settings.strategy,
         // It would run in a separate thread.
         sweep: false,
+        // The model has no RELEASE_LOCK.
+        doorbell: DoorbellMode::Off,
         ..ConsumerOptions::default()
     };
     loop {

@@ -128,16 +128,12 @@ pub(super) async fn pick_up(
     // The statements of sweeping belong to the janitor, and are counted with it.
     let options = ConsumerOptions { doorbell, sweep: false, ..ConsumerOptions::default() };
     let settled = Arc::clone(tally);
-    Consumer::builder(url)
+    let mut builder = Consumer::builder(url)
         .options(options)
-        .on_settled(SettledListener::new(move |_| settled.settle(1)))
-        .raw_handler(
-            TopicName::new(&task.topic)?,
-            TopicOptions::default(),
-            Stopwatch(Arc::clone(tally)),
-        )
-        .build()?
-        .run(shutdown)
-        .await?;
-    Ok(())
+        .on_settled(SettledListener::new(move |_| settled.settle(1)));
+    for topic in &task.topics {
+        let (topic, handler) = (TopicName::new(topic)?, Stopwatch(Arc::clone(tally)));
+        builder = builder.raw_handler(topic, TopicOptions::default(), handler);
+    }
+    Ok(builder.build()?.run(shutdown).await?)
 }

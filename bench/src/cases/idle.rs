@@ -12,33 +12,29 @@ pub(super) fn pickup(scale: &Scale) -> Vec<Member> {
         Extent::Quick => (40, 2),
         Extent::Full | Extent::Long => (400, 10),
     };
-    let load = |consumers, wake_up| {
-        let idle = Duration::from_secs(idle);
-        Load::Pickup(Pickup { consumers, wake_up, rate: 20, messages, idle })
+    let member = |consumers: usize, topics, wake_up: WakeUp| {
+        let (idle, rate) = (Duration::from_secs(idle), 20);
+        let s = |n| if n == 1 { "" } else { "s" };
+        let mut name = format!("{}, {consumers} consumer{}", wake_up.word(), s(consumers));
+        if topics > 1 {
+            name += &format!(" of {topics} topics");
+        }
+        let load = Load::Pickup(Pickup { consumers, topics, wake_up, rate, messages, idle });
+        Member::new(name, load)
     };
-    let name = |consumers: usize, wake_up: WakeUp| {
-        let s = if consumers == 1 { "" } else { "s" };
-        format!("{}, {consumers} consumer{s}", wake_up.word())
-    };
-    let value =
+    let most =
         |member: Member, figure, most| member.must(figure, Measure::Value, Side::AtMost(most));
-    let one = |wake_up, p50, p99, statements| {
-        let member = Member::new(name(1, wake_up), load(1, wake_up));
-        let member = value(value(member, Name::P50, p50), Name::P99, p99);
-        value(member, Name::Statements, statements)
+    let polling = most(member(1, 1, WakeUp::Polling), Name::P50, 15.0);
+    let mut members = vec![most(polling, Name::P99, 60.0)];
+    let p50 = if scale.binlog { 4.0 } else { 3.0 };
+    let rung = |consumers, topics| {
+        let rung = most(member(consumers, topics, WakeUp::Doorbell), Name::P50, p50);
+        most(most(rung, Name::P99, 10.0), Name::Statements, 500.0)
     };
-    let mut members = vec![one(WakeUp::Polling, 15.0, 60.0, 40.0)];
-    if scale.binlog {
-        members.push(one(WakeUp::Doorbell, 3.0, 15.0, 1.0));
-    }
+    members.push(rung(1, 1));
     if scale.extent != Extent::Quick {
-        let wake_ups = members.iter().filter_map(|member| match &member.load {
-            Load::Pickup(pickup) => Some(pickup.wake_up),
-            _ => None,
-        });
-        let fifty: Vec<_> =
-            wake_ups.map(|wake_up| Member::new(name(50, wake_up), load(50, wake_up))).collect();
-        members.extend(fifty);
+        members.extend([rung(1, 20), rung(50, 1), rung(50, 20)]);
+        members.push(member(50, 1, WakeUp::Polling));
     }
     members
 }

@@ -4,7 +4,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use hdrhistogram::Histogram;
 use rowmq_core::NewMessage;
 use rowmq_producer::{Producer, ProducerOptions};
@@ -22,16 +22,24 @@ const BODY: usize = 200;
 /// How long consumers may take to register.
 const START: Duration = Duration::from_secs(30);
 
-/// How long it takes until the doorbell rings: its follower must first receive the worker's own
-/// beats, 2.5 s apart, through the log.
-const LISTEN: Duration = Duration::from_secs(8);
+/// How long it takes until every consumer listens to its bell.
+const LISTEN: Duration = Duration::from_secs(2);
 
 /// How long after the last message the load may take.
 const LIMIT: Duration = Duration::from_secs(30);
 
 pub(super) async fn run(arena: &Arena, pickup: Pickup) -> anyhow::Result<Sample> {
-    let task = PickupTask { topic: arena.topic.name.as_str().to_owned(), wake_up: pickup.wake_up };
+    let mut topics = vec![arena.topic.name.as_str().to_owned()];
+    for n in 1..pickup.topics {
+        topics.push(
+            arena.database().topic(&format!("idle-{n}-{}", now())).await.name.as_str().to_owned(),
+        );
+    }
+    let task = PickupTask { topics, wake_up: pickup.wake_up };
     let tasks = (0..pickup.consumers).map(|_| Task::Pickup(task.clone()));
+    // A sweeper rings; its statements are counted with the consumers'.
+    let sweeper = (pickup.wake_up == WakeUp::Doorbell).then_some(Task::Sweep);
+    let sweeper = Company::muster(arena.url(), sweeper.into_iter()).await?;
     let company = Company::muster(arena.url(), tasks).await?;
     let options = ProducerOptions { lanes: NonZeroU32::MIN, ..ProducerOptions::default() };
     let producer = Producer::connect(arena.url().clone(), options).await?;
@@ -40,7 +48,7 @@ pub(super) async fn run(arena: &Arena, pickup: Pickup) -> anyhow::Result<Sample>
         tokio::time::sleep(LISTEN).await;
     }
     let warm = company.count().settled;
-    let (statements, cpu) = idle(arena, &company, pickup).await?;
+    let idle = idle(arena, &company, pickup).await?;
 
     let mut ticks = tokio::time::interval(Duration::from_secs(1) / pickup.rate);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -53,8 +61,10 @@ pub(super) async fn run(arena: &Arena, pickup: Pickup) -> anyhow::Result<Sample>
     ensure!(seen.settled == all, "{} of {all} messages were picked up", seen.settled);
     producer.close().await;
     let all = company.dismiss().await?;
+    sweeper.dismiss().await?;
     let times = all.latencies()?;
-    let figures = vec![quantile(Name::P50, &times), quantile(Name::P99, &times), statements, cpu];
+    let mut figures = vec![quantile(Name::P50, &times), quantile(Name::P99, &times)];
+    figures.extend(idle);
     Ok(Sample { figures, curve: shares(&times), ..Sample::default() })
 }
 
@@ -101,21 +111,23 @@ async fn settle_in(
     Ok(())
 }
 
-/// Measures the statements of the server and the first consumer's share of a core while no message
-/// comes.
-async fn idle(
-    arena: &Arena,
-    company: &Company,
-    pickup: Pickup,
-) -> anyhow::Result<(Figure, Figure)> {
-    let first = company.ids().first().copied();
-    let cpu = |id: Option<u32>| id.map_or(Ok(Duration::ZERO), process::cpu_time);
-    let (before, used, start) = (arena.statements().await?, cpu(first)?, Instant::now());
+/// Measures the statements of the server, its share of a core, and the first consumer's, while no
+/// message comes.
+async fn idle(arena: &Arena, company: &Company, pickup: Pickup) -> anyhow::Result<[Figure; 3]> {
+    let server = arena.server_process().await?;
+    let first = company.ids().first().copied().context("There is no consumer")?;
+    let used = || anyhow::Ok([process::cpu_time(first)?, process::cpu_time(server)?]);
+    let (before, used_before, start) = (arena.statements().await?, used()?, Instant::now());
     tokio::time::sleep(pickup.idle).await;
-    let (after, used_after, time) = (arena.statements().await?, cpu(first)?, start.elapsed());
+    let (after, used_after, time) = (arena.statements().await?, used()?, start.elapsed());
     // The measurement's own statements: those that open its connection, and the query itself.
     let own = arena.statements().await? - after;
     let asked = count((after - before).saturating_sub(own)) / time.as_secs_f64();
-    let share = (used_after - used).as_secs_f64() / time.as_secs_f64() * 100.0;
-    Ok((Figure { name: Name::Statements, value: asked }, Figure { name: Name::Cpu, value: share }))
+    let share =
+        |of: usize| (used_after[of] - used_before[of]).as_secs_f64() / time.as_secs_f64() * 100.0;
+    Ok([
+        Figure { name: Name::Statements, value: asked },
+        Figure { name: Name::Cpu, value: share(0) },
+        Figure { name: Name::ServerCpu, value: share(1) },
+    ])
 }

@@ -5,17 +5,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rowmq_consumer::{ConsumerOptions, TopicOptions};
-use rowmq_core::doorbell::Doorbell;
 use rowmq_core::handler::{Context, HandlerError};
 use rowmq_core::model::{MemberName, OffsetSpec, RetryPolicy, TopicSettings};
 use rowmq_core::stream::broadcast::{create_broadcast, reset_members};
 use rowmq_core::stream::group::{create_group, create_stream, reset_group};
 use rowmq_core::{NewMessage, Topic, TopicName, store};
 use rowmq_test::TestDatabase;
-use rowmq_test::{PATIENCE, until};
+use rowmq_test::until;
 
-use crate::doorbell::options;
-use crate::doorbell::server::Server;
+use crate::doorbell::{options, sweeper, waiting};
 use crate::handling::running::{Running, With, send};
 
 /// How long a handler takes: a few ranges outlast the claim attempts that follow a ring.
@@ -34,10 +32,10 @@ async fn stage(database: &TestDatabase) -> (Topic, Topic) {
     (stream, store::topic::existing(&mut conn, &name).await.expect("it is there"))
 }
 
-/// The end of its range, a due retry, a reset cursor: the doorbell rings only for the last one.
+/// The end of its range, a due retry, a reset cursor: no message is enqueued for any of them.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_ordered_group_goes_on_range_after_range_although_nobody_polls() {
-    let database = Server::with_log().database().await;
+    let database = TestDatabase::new().await;
     let (stream, group) = stage(&database).await;
     let handled = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&handled);
@@ -53,10 +51,8 @@ async fn an_ordered_group_goes_on_range_after_range_although_nobody_polls() {
     let running = Running::start(&database, |consumer| {
         consumer.raw_handler(name, few, handler).options(options())
     });
-    let bell = Doorbell::follow(database.url(), options().beat).expect("a thread");
-    let mut state = bell.ringing();
-    let rings = tokio::time::timeout(PATIENCE, state.wait_for(|rings| *rings)).await;
-    rings.expect("in time").expect("it is there");
+    let _sweeper = sweeper(&database);
+    waiting(&database, 1).await;
     let messages: Vec<_> = (0..40).map(|n| NewMessage::new(n.to_string())).collect();
     send(&database, &stream, &messages).await;
     until("handled", async || handled.load(Ordering::SeqCst) == 40).await;
@@ -69,7 +65,7 @@ async fn an_ordered_group_goes_on_range_after_range_although_nobody_polls() {
 /// The doorbell rings for new messages and for a reset; the member looks for retries itself.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_of_a_broadcast_group_goes_on_although_nobody_polls() {
-    let database = Server::with_log().database().await;
+    let database = TestDatabase::new().await;
     let (stream, _) = stage(&database).await;
     let mut conn = database.connect().await;
     let name = TopicName::of_group(&stream.name, "cache").expect("a name");
@@ -89,10 +85,8 @@ async fn a_member_of_a_broadcast_group_goes_on_although_nobody_polls() {
         let options = ConsumerOptions { member, ..options() };
         consumer.raw_handler(name, TopicOptions::default(), handler).options(options)
     });
-    let bell = Doorbell::follow(database.url(), options().beat).expect("a thread");
-    let mut state = bell.ringing();
-    let rings = tokio::time::timeout(PATIENCE, state.wait_for(|rings| *rings)).await;
-    rings.expect("in time").expect("it is there");
+    let _sweeper = sweeper(&database);
+    waiting(&database, 1).await;
     let messages: Vec<_> = (0..40).map(|n| NewMessage::new(n.to_string())).collect();
     send(&database, &stream, &messages).await;
     until("handled", async || handled.load(Ordering::SeqCst) == 40).await;

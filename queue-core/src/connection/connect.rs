@@ -103,25 +103,6 @@ pub(crate) async fn connect_host(
     in_time(url, host, opening).await
 }
 
-/// Opens the driver's own connection to the server that takes writes, for following its binary
-/// log.
-///
-/// # Errors
-/// As [`connect()`].
-pub(crate) async fn connect_follower(url: &ServerUrl) -> Result<Conn> {
-    let mut refusals = Vec::new();
-    for host in url.hosts().to_try() {
-        match in_time(url, host, open(url, host, SessionKind::Plain)).await {
-            Ok((conn, ServerRole { refusal: None, .. })) => return Ok(conn),
-            Ok((_, ServerRole { refusal: Some(reason), .. })) => {
-                refusals.push(Error::ReadOnly { server: url.hosts().name(host), reason });
-            }
-            Err(error) => refusals.push(error),
-        }
-    }
-    Err(Error::no_writer(refusals))
-}
-
 async fn open(url: &ServerUrl, host: HostNo, kind: SessionKind) -> Result<(Conn, ServerRole)> {
     let opened = async {
         let mut conn = Conn::new(url.opts(host)).await?;

@@ -338,12 +338,6 @@ pub enum Error {
         /// What is wrong and the fix.
         reason: String,
     },
-    /// The binary log cannot be followed.
-    #[error("There is no doorbell: {reason}.")]
-    NoDoorbell {
-        /// What is missing and the fix.
-        reason: String,
-    },
     /// The database cannot be migrated now.
     #[error(transparent)]
     CannotMigrate(#[from] CannotMigrate),

@@ -88,6 +88,12 @@ impl Pulse {
         self.cancelled.binary_search(&row).is_ok()
     }
 
+    /// Returns only what users set: pauses, traces and limits.
+    #[must_use]
+    pub fn rules(self) -> Self {
+        Self { floors: Vec::new(), cancelled: Vec::new(), unswept: false, ..self }
+    }
+
     fn limits_of(&mut self, topic: TopicId) -> &mut Limits {
         let known = self.limited.iter().position(|(limited, _)| *limited == topic);
         let at = known.unwrap_or_else(|| {

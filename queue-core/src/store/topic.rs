@@ -63,6 +63,13 @@ pub async fn all(conn: &mut impl Connection) -> Result<Vec<Topic>> {
     Ok(rows.into_iter().map(TopicRow::into_topic).collect())
 }
 
+/// UNIQUE (name): reads those of these topics that exist.
+pub async fn named(conn: &mut impl Connection, names: &[TopicName]) -> Result<Vec<Topic>> {
+    let query = topics().filter(queue_topic::name.eq_any(names));
+    let rows: Vec<TopicRow> = select(conn, "read the topics", query).await?;
+    Ok(rows.into_iter().map(TopicRow::into_topic).collect())
+}
+
 /// No index: reads the topics that have a limit, four times a second; a row for each topic.
 pub async fn limited(conn: &mut impl Connection) -> Result<Vec<Topic>> {
     let has_limit = queue_topic::max_depth.is_not_null().or(queue_topic::max_bytes.is_not_null());

@@ -1,5 +1,5 @@
 //! When a worker may send little to the server: while the doorbell is active and it holds nothing.
-//! Probes would find some events earlier. Either the doorbell reports these (floors, pauses), or
+//! Probes would find some events earlier. Either the doorbell rings for these (messages, pauses), or
 //! the delay costs nothing: a worker without claims that is declared dead only registers again.
 
 use std::time::Duration;
@@ -9,9 +9,9 @@ use tokio::time::Instant;
 
 use crate::doorbell::Doorbell;
 
-/// After the doorbell reports a change, the worker looks as often as without a doorbell: the change
-/// may not be visible yet.
-const LOUD_FOR: Duration = Duration::from_secs(1);
+/// After a ring the worker looks as often as without a doorbell for so long that it reads the whole
+/// pulse once: a rule may have changed.
+const LOUD_FOR: Duration = Duration::from_millis(250);
 
 /// One session's view of quietness.
 #[derive(Debug)]

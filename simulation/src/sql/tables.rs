@@ -9,9 +9,10 @@ const MIGRATION: &str = include_str!("../../../migrations/2026-11-21-000001_queu
 
 const SHARES: &str = include_str!("../../../migrations/2026-11-28-000001_shares/up.sql");
 
-const LATER: [&str; 2] = [
+const LATER: [&str; 3] = [
     include_str!("../../../migrations/2026-11-24-000001_keep_dead/up.sql"),
     include_str!("../../../migrations/2026-11-29-000001_pages/up.sql"),
+    include_str!("../../../migrations/2026-11-29-000002_doorbell/up.sql"),
 ];
 
 #[derive(Debug, Clone)]

@@ -1,11 +1,12 @@
 //! Workers, the duties of sessions, and what is pruned.
 
-use rowmq_core::model::{ConnId, Throughput};
+use rowmq_core::model::{ConnId, RowId, Throughput};
+use rowmq_core::store::doorbell::Listener;
 use rowmq_core::store::installation::Office;
 use rowmq_core::store::lane::LaneKind;
 use rowmq_core::store::process_list::Visibility;
 use rowmq_core::store::worker::{Incarnation, Registration, Role, WorkerRow};
-use rowmq_core::store::{duty, process_list, prune, throughput, worker};
+use rowmq_core::store::{doorbell, duty, process_list, prune, throughput, worker};
 use uuid::Uuid;
 
 use crate::recorder::Recorder;
@@ -13,6 +14,7 @@ use crate::sample::{LIMIT, NOW, TIME, TOPIC, WORKER};
 
 pub(super) async fn all(conn: &mut Recorder) {
     lives(conn).await;
+    bells(conn).await;
     rows_and_locks(conn).await;
     totals(conn).await;
     duties(conn).await;
@@ -39,6 +41,24 @@ async fn lives(conn: &mut Recorder) {
     drop(worker::beat(conn, WORKER, Uuid::nil()).await);
     drop(worker::stop(conn, WORKER, Uuid::nil()).await);
     drop(worker::declare_dead(conn, &row(), "silent").await);
+}
+
+async fn bells(conn: &mut Recorder) {
+    let bell = Listener { worker: WORKER, instance: Uuid::nil() };
+    drop(doorbell::listen(conn, WORKER, Uuid::nil(), &[TOPIC]).await);
+    drop(doorbell::wait(conn, Uuid::nil(), 5).await);
+    drop(doorbell::listeners(conn).await);
+    drop(doorbell::topics_of(conn, WORKER).await);
+    drop(doorbell::kinds(conn).await);
+    drop(doorbell::take(conn, bell).await);
+    for n in [1, 3, 16] {
+        drop(doorbell::ring(conn, &vec![bell; n]).await);
+    }
+    drop(doorbell::drop_bell(conn, bell).await);
+    drop(doorbell::arrivals(conn, RowId(7)).await);
+    for n in [1, 3] {
+        drop(doorbell::ready(conn, &vec![TOPIC; n]).await);
+    }
 }
 
 fn row() -> WorkerRow {

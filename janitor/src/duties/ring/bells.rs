@@ -1,0 +1,155 @@
+//! The bells of the workers that listen.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use rowmq_core::Result;
+use rowmq_core::connection::{Link, Session};
+use rowmq_core::model::{TopicId, WorkerId};
+use rowmq_core::store::doorbell::{self, BELLS_AT_ONCE, Listener};
+use tokio::time::Instant;
+
+/// How often the workers' topics are read again: a topic may have been deleted and made again.
+const READ_EVERY: Duration = Duration::from_secs(5);
+
+/// The bells, and which of them this session holds.
+#[derive(Debug, Default)]
+pub(super) struct Bells {
+    bells: BTreeMap<WorkerId, Bell>,
+    /// The workers that listen to each topic, in the order in which they are rung next.
+    listening: BTreeMap<TopicId, Vec<WorkerId>>,
+    read_at: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Bell {
+    listener: Listener,
+    topics: Vec<TopicId>,
+    /// Whether this session holds the lock.
+    is_held: bool,
+    /// Whether the worker is to be rung as soon as it waits.
+    is_wanted: bool,
+}
+
+impl Bells {
+    pub(super) fn is_empty(&self) -> bool {
+        self.bells.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.bells.len()
+    }
+
+    /// The topics that any worker listens to.
+    pub(super) fn topics(&self) -> impl Iterator<Item = TopicId> {
+        self.listening.keys().copied()
+    }
+
+    /// Reads which workers listen, and from time to time to what. Returns whether that was read.
+    pub(super) async fn refresh(&mut self, session: &mut Session, now: Instant) -> Result<bool> {
+        let list = async |conn: &mut Link| doorbell::listeners(conn).await;
+        let listeners = session.call("list the listeners", list).await?;
+        let alive: BTreeSet<_> = listeners.iter().map(|listener| listener.worker).collect();
+        let gone: Vec<_> = self.bells.keys().copied().filter(|id| !alive.contains(id)).collect();
+        let is_known = |id| self.bells.contains_key(id);
+        let reads = self.read_at.is_none_or(|at| now >= at + READ_EVERY);
+        if !reads && gone.is_empty() && alive.iter().all(is_known) {
+            return Ok(false);
+        }
+        for id in gone {
+            let Some(bell) = self.bells.remove(&id) else { continue };
+            let drop_bell = async |conn: &mut Link| doorbell::drop_bell(conn, bell.listener).await;
+            session.call("let go of a bell", drop_bell).await?;
+        }
+        for listener in listeners {
+            if !reads && self.bells.contains_key(&listener.worker) {
+                continue;
+            }
+            let read = async |conn: &mut Link| doorbell::topics_of(conn, listener.worker).await;
+            let topics = session.call("read a listener's topics", read).await?;
+            let new = Bell { listener, topics: Vec::new(), is_held: false, is_wanted: false };
+            self.bells.entry(listener.worker).or_insert(new).topics = topics;
+        }
+        if reads {
+            self.read_at = Some(now);
+        }
+        self.listening.clear();
+        for (id, bell) in &self.bells {
+            for topic in &bell.topics {
+                self.listening.entry(*topic).or_default().push(*id);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Takes the bells that this session does not hold: of new workers, and of those that have been
+    /// rung.
+    pub(super) async fn take_missing(&mut self, session: &mut Session) -> Result<()> {
+        for bell in self.bells.values_mut().filter(|bell| !bell.is_held) {
+            let take = async |conn: &mut Link| doorbell::take(conn, bell.listener).await;
+            bell.is_held = session.call("take a bell", take).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes every worker be rung as soon as it waits.
+    pub(super) fn want_all(&mut self) {
+        self.bells.values_mut().for_each(|bell| bell.is_wanted = true);
+    }
+
+    /// The same for the workers that listen to this topic.
+    pub(super) fn want(&mut self, topic: TopicId) {
+        for id in self.listening.get(&topic).into_iter().flatten() {
+            self.bells.entry(*id).and_modify(|bell| bell.is_wanted = true);
+        }
+    }
+
+    /// Rings the workers that are to be rung, of those that wait. Returns how many it has woken.
+    pub(super) async fn ring_wanted(&mut self, session: &mut Session) -> Result<u64> {
+        let is_wanted = |(id, bell): (&WorkerId, &Bell)| bell.is_wanted.then_some(*id);
+        let wanted: Vec<_> = self.bells.iter().filter_map(is_wanted).collect();
+        let mut woken = 0;
+        for id in wanted {
+            if self.ring_first(session, &[id]).await?.is_some() {
+                woken += 1;
+            }
+        }
+        Ok(woken)
+    }
+
+    /// Rings one waiting worker that listens to this topic. Returns whether there was one.
+    pub(super) async fn ring_one(&mut self, session: &mut Session, topic: TopicId) -> Result<bool> {
+        let listening = self.listening.get(&topic).cloned().unwrap_or_default();
+        for some in listening.chunks(BELLS_AT_ONCE) {
+            let Some(rung) = self.ring_first(session, some).await? else { continue };
+            // It is the last to be rung next time.
+            let order = self.listening.entry(topic).or_default();
+            order.retain(|id| *id != rung);
+            order.push(rung);
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// Rings the first of these workers that waits.
+    async fn ring_first(
+        &mut self,
+        session: &mut Session,
+        workers: &[WorkerId],
+    ) -> Result<Option<WorkerId>> {
+        let held = |id: &WorkerId| self.bells.get(id).filter(|bell| bell.is_held);
+        let held: Vec<_> = workers.iter().filter_map(held).map(|bell| bell.listener).collect();
+        if held.is_empty() {
+            return Ok(None);
+        }
+        let ring = async |conn: &mut Link| doorbell::ring(conn, &held).await;
+        let Some(rung) = session.call("ring", ring).await? else { return Ok(None) };
+        if let Some(bell) = self.bells.get_mut(&rung) {
+            bell.is_wanted = false;
+            // The worker lets go of it at once.
+            let take = async |conn: &mut Link| doorbell::take(conn, bell.listener).await;
+            bell.is_held = session.call("take a bell", take).await?;
+        }
+        Ok(Some(rung))
+    }
+}
