@@ -2,9 +2,9 @@
 //! privilege, a port, or polling.
 //!
 //! One process of the fleet, the sweeper, looks for new messages on behalf of all idle workers, and
-//! [wakes](wake) one of them for what it finds. A bell is a name lock in the server that the sweeper
-//! holds; see [`store::doorbell`]. Each worker has a session that waits for its bell while at least
-//! one of its topics is idle.
+//! wakes one of them for what it finds. A bell is a name lock in the server that the sweeper holds;
+//! see [`store::doorbell`](crate::store::doorbell). Each worker has a session that waits for its
+//! bell while at least one of its topics is idle.
 //!
 //! The doorbell counts as [ringing](Doorbell::ringing) only while a sweeper holds the bell. Where
 //! none does, or where locks do not reach it (another node of a cluster, a proxy), consumers poll.

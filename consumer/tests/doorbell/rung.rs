@@ -91,7 +91,10 @@ async fn a_ring_tries_no_bell_behind_the_one_that_was_waited_for() {
     let bells = take_all(&mut conn, 1).await;
     waiting(&database, 1).await;
     let silent = Listener { instance: NewMessage::new("").msg_id.0, ..bells[0] };
-    assert!(doorbell::take(&mut conn, silent).await.expect("asked"));
+    // The sweeper takes bells again after an error: the lock must not be stacked.
+    for listener in [silent, bells[0]] {
+        assert!(doorbell::take(&mut conn, listener).await.expect("asked"));
+    }
     assert_eq!(doorbell::ring(&mut conn, &[silent]).await.expect("rung"), None);
     let order = [silent, bells[0], silent];
     assert_eq!(ring(&mut conn, &order).await, bells[0].worker);

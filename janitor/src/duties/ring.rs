@@ -128,7 +128,8 @@ impl Ring {
     /// Rings for what the looks have found.
     async fn ring(&mut self, session: &mut Session, now: Instant) -> Result<()> {
         self.bells.take_missing(session).await?;
-        let due = self.demand.due(now);
+        let mut due = self.demand.due(now);
+        due.retain(|(topic, _)| self.bells.is_listened_to(*topic));
         let (rung, tried) = (self.rung, !due.is_empty());
         for (topic, wanted) in due {
             if self.demand.is_broadcast(topic) {

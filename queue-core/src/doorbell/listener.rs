@@ -72,7 +72,6 @@ impl Listener {
                 Ok(pause) => pause,
                 Err(error) => {
                     tracing::debug!(worker.id = %self.worker, %error, "No bell; polling instead.");
-                    self.session = self.session.filter(|session| !session.is_lost());
                     self.house.set_ringing(false);
                     let pause = self.pause;
                     self.pause = (pause * 2).min(LONGEST_PAUSE);
@@ -83,7 +82,6 @@ impl Listener {
                 ended.run_until_cancelled(tokio::time::sleep(pause)).await;
             }
         }
-        self.house.set_ringing(false);
     }
 
     /// Waits for the bell once. Returns how long to pause before the next time.
@@ -160,5 +158,12 @@ impl Listener {
             }
         };
         Ok(self.session.insert(session))
+    }
+}
+
+impl Drop for Listener {
+    /// Also after a panic: a consumer that believes it will be rung does not poll.
+    fn drop(&mut self) {
+        self.house.set_ringing(false);
     }
 }

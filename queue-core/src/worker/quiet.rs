@@ -1,6 +1,6 @@
 //! When a worker may send little to the server: while the doorbell is active and it holds nothing.
-//! Probes would find some events earlier. Either the doorbell rings for these (messages, pauses), or
-//! the delay costs nothing: a worker without claims that is declared dead only registers again.
+//! Probes would find some events earlier. Either the doorbell rings for these (messages, pauses),
+//! or the delay costs nothing: a worker without claims that is declared dead only registers again.
 
 use std::time::Duration;
 

@@ -45,6 +45,10 @@ impl Bells {
         self.listening.keys().copied()
     }
 
+    pub(super) fn is_listened_to(&self, topic: TopicId) -> bool {
+        self.listening.contains_key(&topic)
+    }
+
     /// Reads which workers listen, and from time to time to what. Returns whether that was read.
     pub(super) async fn refresh(&mut self, session: &mut Session, now: Instant) -> Result<bool> {
         let list = async |conn: &mut Link| doorbell::listeners(conn).await;

@@ -81,8 +81,11 @@ impl Demand {
         }
     }
 
-    /// Records which of these topics a look has found to have messages.
+    /// Records which of these topics have messages, as a look has found. They are all that workers
+    /// listen to.
     pub(super) fn walked(&mut self, topics: &[TopicId], ready: &[TopicId], now: Instant) {
+        // In order, as they come from a map.
+        self.topics.retain(|topic, _| topics.binary_search(topic).is_ok());
         for topic in topics {
             if ready.contains(topic) {
                 let of_topic = self.topics.entry(*topic).or_default();

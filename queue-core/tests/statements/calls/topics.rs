@@ -29,7 +29,7 @@ async fn rows(conn: &mut Recorder) {
     drop(topic::lock(conn, &name).await);
     drop(topic::lock_by_id(conn, TOPIC).await);
     drop(topic::all(conn).await);
-    drop(topic::named(conn, &[name.clone()]).await);
+    drop(topic::named(conn, std::slice::from_ref(&name)).await);
     drop(topic::limited(conn).await);
     drop(topic::groups_of(conn, TOPIC).await);
     drop(topic::dead_letter_topic(conn, TOPIC).await);
