@@ -40,11 +40,6 @@ impl Bell {
         self.doorbell.as_ref().map(Doorbell::idleness)
     }
 
-    /// Returns the counter of its rings, if there is a doorbell.
-    pub(crate) fn changes(&self) -> Option<watch::Receiver<u64>> {
-        self.doorbell.as_ref().map(Doorbell::changes)
-    }
-
     pub(crate) fn is_ringing(&self) -> bool {
         self.ringing.as_ref().is_some_and(|ringing| *ringing.borrow())
     }

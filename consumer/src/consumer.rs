@@ -39,9 +39,6 @@ use crate::topic_loop::TopicLoop;
 /// How often topics' settings are read again.
 const REFRESH: Duration = Duration::from_secs(5);
 
-/// The same while the doorbell rings: it also rings when rules have changed.
-const QUIET_REFRESH: Duration = Duration::from_secs(60);
-
 /// Connections of the pool beside the worker's, for lookups in the ledger, checkpoints and
 /// settings. Each statement takes a fraction of a millisecond, so a few connections serve many
 /// handlers.
@@ -308,13 +305,7 @@ async fn interrupt_when_due(
 }
 
 async fn refresh(pool: Pool, topics: Vec<watch::Sender<Arc<Topic>>>, bell: Bell) {
-    let mut changes = bell.changes();
     loop {
-        if let Some(changes) = changes.as_mut().filter(|_| bell.is_ringing()) {
-            // The settings are read in either case. After the timeout, the loop also notices that
-            // the doorbell has stopped.
-            drop(tokio::time::timeout(QUIET_REFRESH, changes.changed()).await);
-        }
         tokio::time::sleep(REFRESH).await;
         let names: Vec<_> = topics.iter().map(|sender| sender.borrow().name.clone()).collect();
         let read = async |conn: &mut _| store::topic::named(conn, &names).await;

@@ -108,7 +108,7 @@ impl Doorbell {
 }
 
 /// Whether a topic waits for messages. The worker waits for its bell while one of its topics does,
-/// so the sweeper wakes no worker that has its hands full.
+/// so the sweeper wakes no worker whose topics are all busy.
 #[derive(Debug)]
 pub struct Idleness {
     house: Arc<House>,

@@ -10,7 +10,7 @@ use rowmq_core::connection::{Link, Session};
 use rowmq_core::model::{RowId, TopicId};
 use rowmq_core::store::doctor;
 use rowmq_core::store::doorbell;
-use rowmq_core::store::floor::{self, Pulse};
+use rowmq_core::store::floor::{self, Floor, Pulse};
 use serde::Serialize;
 use tokio::time::Instant;
 
@@ -32,15 +32,15 @@ const BUSY_FOR: Duration = Duration::from_millis(100);
 /// How often it looks for workers while none listens.
 const REST: Duration = Duration::from_millis(300);
 
-/// The sweeper waits at least this many times as long as its last look for new rows took. A look at
-/// a quiet server takes 0.3 ms, nearly all of it for the round trip.
+/// The sweeper waits at least this many times as long as its last look for new rows and its rings
+/// took. A look at a quiet server takes 0.3 ms, nearly all of it for the round trip.
 const LOOK_SHARE: u32 = 3;
 
 /// The same for looks at every topic, whose cost grows with the number of topics.
 const WALK_SHARE: u32 = 50;
 
-/// The longest time between looks at every topic.
-const WALK_CAP: Duration = Duration::from_secs(1);
+/// The longest time between looks at every topic: as long as consumers rely on the sweeper.
+const WALK_CAP: Duration = Duration::from_secs(5);
 
 /// What a run of [`Ring`] did.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize)]
@@ -67,6 +67,8 @@ pub struct Ring {
     /// The newest row that a look has seen.
     newest: Option<RowId>,
     rules: Option<Pulse>,
+    /// The last publications for broadcast groups.
+    floors: Vec<Floor>,
     walk_at: Option<Instant>,
     /// Until when it looks less often.
     busy_until: Option<Instant>,
@@ -89,16 +91,16 @@ impl Ring {
     }
 
     /// Looks at the newest rows and at the ends of the streams.
-    async fn look(&mut self, session: &mut Session) -> Result<()> {
+    async fn look(&mut self, session: &mut Session, now: Instant) -> Result<()> {
         let newest = self.newest.unwrap_or(RowId(0));
         let look = async |conn: &mut Link| doorbell::arrivals(conn, newest).await;
         let arrivals = session.call("look for new messages", look).await?;
         for (topic, row) in arrivals.rows {
             self.newest = self.newest.max(Some(row));
-            self.demand.arrived(topic);
+            self.demand.arrived(topic, now);
         }
         for (stream, ever) in arrivals.streams {
-            self.demand.grown(stream, ever);
+            self.demand.grown(stream, ever, now);
         }
         Ok(())
     }
@@ -113,11 +115,18 @@ impl Ring {
             return Ok(());
         }
         let pulse = async |conn: &mut Link| floor::pulse(conn).await;
-        let rules = session.call("read the rules", pulse).await?.rules();
+        let pulse = session.call("read the rules", pulse).await?;
+        // A reset of a broadcast group is published as a floor.
+        let mut floors = pulse.floors.clone();
+        floors.retain(|floor| self.demand.is_broadcast(floor.topic));
+        let rules = pulse.rules();
         if self.rules.as_ref().is_some_and(|known| *known != rules) {
             self.bells.want_all();
         }
-        self.rules = Some(rules);
+        for floor in floors.iter().filter(|floor| !self.floors.contains(floor)) {
+            self.bells.want(floor.topic);
+        }
+        (self.rules, self.floors) = (Some(rules), floors);
         let topics: Vec<TopicId> = self.bells.topics().collect();
         let look = async |conn: &mut Link| doorbell::ready(conn, &topics).await;
         let ready = session.call("look for topics with messages", look).await?;
@@ -127,9 +136,10 @@ impl Ring {
 
     /// Rings for what the looks have found.
     async fn ring(&mut self, session: &mut Session, now: Instant) -> Result<()> {
-        self.bells.take_missing(session).await?;
+        self.bells.take_missing(session, now).await?;
         let mut due = self.demand.due(now);
-        due.retain(|(topic, _)| self.bells.is_listened_to(*topic));
+        let may_claim = |topic| self.rules.as_ref().is_none_or(|rules| rules.may_claim(topic));
+        due.retain(|(topic, _)| self.bells.is_listened_to(*topic) && may_claim(*topic));
         let (rung, tried) = (self.rung, !due.is_empty());
         for (topic, wanted) in due {
             if self.demand.is_broadcast(topic) {
@@ -144,7 +154,7 @@ impl Ring {
             self.demand.rung(topic, woken, now);
             self.rung += u64::from(woken);
         }
-        self.rung += self.bells.ring_wanted(session).await?;
+        self.rung += self.bells.ring_wanted(session, now).await?;
         if self.rung > rung {
             self.busy_until = None;
         } else if tried {
@@ -182,9 +192,9 @@ impl Duty for Ring {
                 self.walk_at = None;
             } else {
                 let began = Instant::now();
-                self.look(sweep.session).await?;
-                let took = began.elapsed();
+                self.look(sweep.session, now).await?;
                 self.ring(sweep.session, now).await?;
+                let took = began.elapsed();
                 let is_busy = self.busy_until.is_some_and(|until| now < until);
                 let least = if is_busy { BUSY_LOOK } else { LOOK };
                 self.look_after = (took * LOOK_SHARE).clamp(least, REST);

@@ -34,5 +34,3 @@ GRANT SELECT, INSERT, DELETE ON queue_passed TO 'queue_consumer'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON queue_member TO 'queue_consumer'@'%';
 GRANT SELECT, INSERT, DELETE ON queue_trace TO 'queue_consumer'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON queue_duty TO 'queue_consumer'@'%';
--- Only with `doorbell = "auto"`; it lets the account read everything that the server logs.
--- optional: GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO 'queue_consumer'@'%';

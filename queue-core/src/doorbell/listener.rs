@@ -92,10 +92,17 @@ impl Listener {
         let seconds = if was_ringing { self.wait() } else { 0 };
         let instance = self.instance;
         let wait = async |conn: &mut Link| doorbell::wait(conn, instance, seconds).await;
-        let heard = self.session().await?.call("wait for the doorbell", wait).await?;
+        let session = self.session().await?;
+        let asked = Instant::now();
+        let heard = session.call("wait for the doorbell", wait).await?;
         self.pause = PAUSE;
         if heard == Heard::Absent {
             self.free += 1;
+            // The bell may have been taken, and rung, after the server saw that it was free.
+            if was_ringing && asked.elapsed() > TAKEN_BACK {
+                self.rang();
+                self.look().await?;
+            }
             if was_ringing && self.free < FREE {
                 return Ok(TAKEN_BACK);
             }
@@ -108,13 +115,17 @@ impl Listener {
             self.house.set_ringing(true);
         }
         if heard == Heard::Ring {
-            self.house.changes.send_modify(|count| *count = count.wrapping_add(1));
+            self.rang();
         }
         // What was committed before the bell was held was rung for in vain.
         if !was_ringing || heard == Heard::Ring || self.looked.elapsed() >= self.house.safety {
             self.look().await?;
         }
         Ok(Duration::ZERO)
+    }
+
+    fn rang(&self) {
+        self.house.changes.send_modify(|count| *count = count.wrapping_add(1));
     }
 
     /// How long one statement waits, in seconds.

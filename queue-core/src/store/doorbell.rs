@@ -94,7 +94,9 @@ pub async fn wait(conn: &mut impl Connection, instance: Uuid, seconds: u32) -> R
     Ok(match rows.first() {
         Some((true, true)) => Heard::Ring,
         Some((true, false)) => Heard::Nothing,
-        Some((false, _)) | None => Heard::Absent,
+        // It was taken right after the first column was read.
+        Some((false, false)) => Heard::Nothing,
+        Some((false, true)) | None => Heard::Absent,
     })
 }
 
@@ -115,6 +117,13 @@ pub async fn take(conn: &mut impl Connection, of: Listener) -> Result<bool> {
 pub async fn drop_bell(conn: &mut impl Connection, of: Listener) -> Result<()> {
     let statement = Statement::new("SELECT RELEASE_LOCK(?) AS let_go").bytes(bell(of.instance));
     let _: Vec<Option<i64>> = load(conn, "let go of a bell", statement).await?;
+    Ok(())
+}
+
+/// No index: lets go of every bell that this session holds.
+pub async fn drop_all(conn: &mut impl Connection) -> Result<()> {
+    let statement = Statement::new("SELECT RELEASE_ALL_LOCKS() AS let_go");
+    let _: Vec<Option<i64>> = load(conn, "let go of the bells", statement).await?;
     Ok(())
 }
 
@@ -169,7 +178,7 @@ pub async fn kinds(conn: &mut impl Connection) -> Result<Vec<Kind>> {
 }
 
 /// KEY (`id`), backwards, and PRIMARY of the partitions, whole: reads the topics that have rows
-/// above `after`, and where the streams end. The cost does not depend on the number of topics.
+/// above `after`, and where the streams end. The cost does not depend on the number of queues.
 /// A row that is committed later than one above it is missed; [`ready`] finds it.
 pub async fn arrivals(conn: &mut impl Connection, after: RowId) -> Result<Arrivals> {
     let statement = Statement::new(format!(
@@ -193,7 +202,8 @@ pub async fn arrivals(conn: &mut impl Connection, after: RowId) -> Result<Arriva
     Ok(arrivals)
 }
 
-/// PRIMARY, a dive or two for each topic: finds those of these topics, queues and groups, that have
+/// PRIMARY, some dives for each topic, which read the claimed and dead rows before the first ready
+/// one: finds those of these topics, queues and groups, that have
 /// something to claim. For a broadcast group it tells of its own messages and of its stream's inbox
 /// only. Also finds rows that were committed late, or are ready again.
 pub async fn ready(conn: &mut impl Connection, topics: &[TopicId]) -> Result<Vec<TopicId>> {

@@ -12,6 +12,9 @@ use tokio::time::Instant;
 /// How often the workers' topics are read again: a topic may have been deleted and made again.
 const READ_EVERY: Duration = Duration::from_secs(5);
 
+/// The pause after a bell could not be taken, or was to be rung and its worker did not wait.
+const AGAIN: Duration = Duration::from_millis(25);
+
 /// The bells, and which of them this session holds.
 #[derive(Debug, Default)]
 pub(super) struct Bells {
@@ -29,6 +32,14 @@ struct Bell {
     is_held: bool,
     /// Whether the worker is to be rung as soon as it waits.
     is_wanted: bool,
+    /// After a try to take or to ring it in vain, it is not tried before.
+    not_before: Option<Instant>,
+}
+
+impl Bell {
+    fn may_be_tried(&self, now: Instant) -> bool {
+        self.not_before.is_none_or(|at| now >= at)
+    }
 }
 
 impl Bells {
@@ -71,8 +82,16 @@ impl Bells {
             }
             let read = async |conn: &mut Link| doorbell::topics_of(conn, listener.worker).await;
             let topics = session.call("read a listener's topics", read).await?;
-            let new = Bell { listener, topics: Vec::new(), is_held: false, is_wanted: false };
-            self.bells.entry(listener.worker).or_insert(new).topics = topics;
+            let bell = self.bells.entry(listener.worker).or_insert(Bell {
+                listener,
+                topics: Vec::new(),
+                is_held: false,
+                is_wanted: false,
+                not_before: None,
+            });
+            bell.topics = topics;
+            // A lock may have been lost without an error: it is taken again, or found to be held.
+            bell.is_held = false;
         }
         if reads {
             self.read_at = Some(now);
@@ -88,10 +107,12 @@ impl Bells {
 
     /// Takes the bells that this session does not hold: of new workers, and of those that have been
     /// rung.
-    pub(super) async fn take_missing(&mut self, session: &mut Session) -> Result<()> {
-        for bell in self.bells.values_mut().filter(|bell| !bell.is_held) {
+    pub(super) async fn take_missing(&mut self, session: &mut Session, now: Instant) -> Result<()> {
+        let missing = |bell: &&mut Bell| !bell.is_held && bell.may_be_tried(now);
+        for bell in self.bells.values_mut().filter(missing) {
             let take = async |conn: &mut Link| doorbell::take(conn, bell.listener).await;
             bell.is_held = session.call("take a bell", take).await?;
+            bell.not_before = (!bell.is_held).then(|| now + AGAIN);
         }
         Ok(())
     }
@@ -109,13 +130,16 @@ impl Bells {
     }
 
     /// Rings the workers that are to be rung, of those that wait. Returns how many it has woken.
-    pub(super) async fn ring_wanted(&mut self, session: &mut Session) -> Result<u64> {
-        let is_wanted = |(id, bell): (&WorkerId, &Bell)| bell.is_wanted.then_some(*id);
-        let wanted: Vec<_> = self.bells.iter().filter_map(is_wanted).collect();
+    pub(super) async fn ring_wanted(&mut self, session: &mut Session, now: Instant) -> Result<u64> {
+        let is_due = |bell: &Bell| bell.is_wanted && bell.may_be_tried(now);
+        let due = self.bells.iter().filter(|(_, bell)| is_due(bell));
+        let due: Vec<_> = due.map(|(id, _)| *id).collect();
         let mut woken = 0;
-        for id in wanted {
+        for id in due {
             if self.ring_first(session, &[id]).await?.is_some() {
                 woken += 1;
+            } else if let Some(bell) = self.bells.get_mut(&id) {
+                bell.not_before = Some(now + AGAIN);
             }
         }
         Ok(woken)

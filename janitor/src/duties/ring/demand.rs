@@ -7,7 +7,7 @@ use rowmq_core::model::TopicId;
 use rowmq_core::store::doorbell::Kind;
 use tokio::time::Instant;
 
-/// The pause before more workers are woken for a topic that still has messages. It doubles each
+/// The pause before another worker is woken for a topic. While messages remain, it doubles each
 /// time, and so does the number of workers.
 const FIRST: Duration = Duration::from_millis(3);
 
@@ -16,6 +16,10 @@ const LONGEST: Duration = Duration::from_secs(1);
 
 /// The most workers that are woken for a topic at once.
 const MOST: u32 = 16;
+
+/// New messages end the pauses of a topic at most this often: if its workers make no headway, each
+/// ring is in vain.
+const FRESH: Duration = Duration::from_millis(25);
 
 /// The pause after nobody waited for a topic: every worker is busy, and claims by itself.
 const BUSY: Duration = Duration::from_millis(25);
@@ -36,13 +40,24 @@ struct OfTopic {
     is_wanted: bool,
     /// No worker is woken before.
     not_before: Option<Instant>,
+    /// Whether the last look at the topic found messages that had been rung for.
+    remains: bool,
+    /// When new messages last ended its pauses.
+    fresh_at: Option<Instant>,
     pause: Duration,
     workers: u32,
 }
 
 impl Default for OfTopic {
     fn default() -> Self {
-        Self { is_wanted: false, not_before: None, pause: FIRST, workers: 1 }
+        Self {
+            is_wanted: false,
+            not_before: None,
+            remains: false,
+            fresh_at: None,
+            pause: FIRST,
+            workers: 1,
+        }
     }
 }
 
@@ -62,22 +77,25 @@ impl Demand {
     }
 
     /// Records that a topic has new rows.
-    pub(super) fn arrived(&mut self, topic: TopicId) {
+    pub(super) fn arrived(&mut self, topic: TopicId, now: Instant) {
         let groups = self.groups.get(&topic).cloned();
         for topic in groups.unwrap_or_else(|| vec![topic]) {
             let of_topic = self.topics.entry(topic).or_default();
             of_topic.is_wanted = true;
             // Other messages than those that workers have been woken for.
-            if of_topic.pause > FIRST {
-                *of_topic = OfTopic { is_wanted: true, ..OfTopic::default() };
+            let is_fresh = of_topic.fresh_at.is_none_or(|at| now >= at + FRESH);
+            if of_topic.pause > FIRST && is_fresh {
+                let fresh_at = Some(now);
+                let remains = of_topic.remains;
+                *of_topic = OfTopic { is_wanted: true, remains, fresh_at, ..OfTopic::default() };
             }
         }
     }
 
     /// Records how many messages a stream has ever had.
-    pub(super) fn grown(&mut self, stream: TopicId, ever: u64) {
+    pub(super) fn grown(&mut self, stream: TopicId, ever: u64, now: Instant) {
         if self.ever.insert(stream, ever).is_some_and(|known| known != ever) {
-            self.arrived(stream);
+            self.arrived(stream, now);
         }
     }
 
@@ -89,6 +107,7 @@ impl Demand {
         for topic in topics {
             if ready.contains(topic) {
                 let of_topic = self.topics.entry(*topic).or_default();
+                of_topic.remains = true;
                 of_topic.is_wanted |= of_topic.not_before.is_none_or(|at| now >= at);
             } else if !self.broadcast.contains(topic) {
                 self.topics.remove(topic);
@@ -117,6 +136,9 @@ impl Demand {
         }
         of_topic.is_wanted = false;
         of_topic.not_before = Some(now + of_topic.pause);
+        if !of_topic.remains {
+            return;
+        }
         of_topic.pause = (of_topic.pause * 2).min(LONGEST);
         of_topic.workers = (of_topic.workers * 2).min(MOST);
     }
@@ -145,9 +167,8 @@ mod tests {
     #[test]
     fn one_worker_is_woken_for_new_messages_and_more_while_messages_remain() {
         let (mut demand, start) = (demand(), Instant::now());
-        demand.arrived(QUEUE);
-        let mut woken = Vec::new();
-        let mut now = start;
+        let (mut woken, mut now) = (Vec::new(), start);
+        demand.arrived(QUEUE, now);
         while now < start + Duration::from_millis(100) {
             for (topic, workers) in demand.due(now) {
                 woken.push(workers);
@@ -156,9 +177,9 @@ mod tests {
             demand.walked(&[QUEUE], &[QUEUE], now);
             now += Duration::from_millis(1);
         }
-        assert_eq!(woken, [1, 2, 4, 8, 16, 16], "after 0, 3, 9, 21, 45 and 93 ms");
+        assert_eq!(woken, [1, 1, 2, 4, 8, 16], "after 0, 4, 8, 15, 28 and 53 ms");
         demand.walked(&[QUEUE], &[], now);
-        demand.arrived(QUEUE);
+        demand.arrived(QUEUE, now);
         assert_eq!(demand.due(now), [(QUEUE, 1)], "those have been claimed, and there are others");
     }
 
@@ -170,16 +191,23 @@ mod tests {
             demand.rung(QUEUE, 1, now);
         }
         assert_eq!(demand.due(now), []);
-        demand.arrived(QUEUE);
+        demand.arrived(QUEUE, now);
         assert_eq!(demand.due(now), [(QUEUE, 1)]);
+        // But if that ring was in vain, too, those that follow at once do not storm.
+        demand.rung(QUEUE, 1, now);
+        demand.rung(QUEUE, 1, now);
+        demand.arrived(QUEUE, now + FIRST);
+        assert_eq!(demand.due(now + FIRST), []);
+        demand.arrived(QUEUE, now + FRESH);
+        assert_eq!(demand.due(now + FRESH), [(QUEUE, 1)]);
     }
 
     #[test]
     fn while_every_worker_is_busy_none_is_tried_again_at_once() {
         let (mut demand, now) = (demand(), Instant::now());
-        demand.arrived(QUEUE);
+        demand.arrived(QUEUE, now);
         demand.rung(QUEUE, 0, now);
-        demand.arrived(QUEUE);
+        demand.arrived(QUEUE, now);
         assert_eq!(demand.due(now + BUSY / 2), []);
         assert_eq!(demand.due(now + BUSY), [(QUEUE, 1)]);
     }
@@ -187,17 +215,17 @@ mod tests {
     #[test]
     fn what_is_new_in_a_stream_is_new_for_each_of_its_groups() {
         let (mut demand, now) = (demand(), Instant::now());
-        demand.grown(STREAM, 7);
+        demand.grown(STREAM, 7, now);
         assert_eq!(demand.due(now), [], "the first look only learns where the stream ends");
-        demand.grown(STREAM, 7);
+        demand.grown(STREAM, 7, now);
         assert_eq!(demand.due(now), []);
-        demand.grown(STREAM, 8);
+        demand.grown(STREAM, 8, now);
         assert_eq!(demand.due(now), [(GROUP, 1), (CACHE, 1)]);
         assert!(demand.is_broadcast(CACHE) && !demand.is_broadcast(GROUP));
         for topic in [GROUP, CACHE] {
             demand.rung(topic, 1, now);
         }
-        demand.arrived(STREAM);
+        demand.arrived(STREAM, now);
         assert_eq!(demand.due(now + FIRST), [(GROUP, 1), (CACHE, 1)], "a message in its inbox");
     }
 }

@@ -55,6 +55,7 @@ async fn bells(conn: &mut Recorder) {
         drop(doorbell::ring(conn, &vec![bell; n]).await);
     }
     drop(doorbell::drop_bell(conn, bell).await);
+    drop(doorbell::drop_all(conn).await);
     drop(doorbell::arrivals(conn, RowId(7)).await);
     for n in [1, 3] {
         drop(doorbell::ready(conn, &vec![TOPIC; n]).await);
