@@ -39,6 +39,9 @@ const LOOK_SHARE: u32 = 3;
 /// The same for looks at every topic, whose cost grows with the number of topics.
 const WALK_SHARE: u32 = 50;
 
+/// How often it reads the rules: as often as a worker that does not wait.
+const RULES: Duration = Duration::from_millis(200);
+
 /// The longest time between looks at every topic: as long as consumers rely on the sweeper.
 const WALK_CAP: Duration = Duration::from_secs(5);
 
@@ -70,6 +73,7 @@ pub struct Ring {
     /// The last publications for broadcast groups.
     floors: Vec<Floor>,
     walk_at: Option<Instant>,
+    rules_at: Option<Instant>,
     /// Until when it looks less often.
     busy_until: Option<Instant>,
     look_after: Duration,
@@ -105,7 +109,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Looks at the workers, the rules and every topic that a worker listens to.
+    /// Looks at the workers, and at every topic that one of them listens to.
     async fn walk(&mut self, session: &mut Session, now: Instant) -> Result<()> {
         if self.bells.refresh(session, now).await? {
             let kinds = async |conn: &mut Link| doorbell::kinds(conn).await;
@@ -114,6 +118,15 @@ impl Ring {
         if self.bells.is_empty() {
             return Ok(());
         }
+        let topics: Vec<TopicId> = self.bells.topics().collect();
+        let look = async |conn: &mut Link| doorbell::ready(conn, &topics).await;
+        let ready = session.call("look for topics with messages", look).await?;
+        self.demand.walked(&topics, &ready, now);
+        Ok(())
+    }
+
+    /// Reads the rules; those that wait are rung if they have changed.
+    async fn read_rules(&mut self, session: &mut Session) -> Result<()> {
         let pulse = async |conn: &mut Link| floor::pulse(conn).await;
         let pulse = session.call("read the rules", pulse).await?;
         // A reset of a broadcast group is published as a floor.
@@ -127,10 +140,6 @@ impl Ring {
             self.bells.want(floor.topic);
         }
         (self.rules, self.floors) = (Some(rules), floors);
-        let topics: Vec<TopicId> = self.bells.topics().collect();
-        let look = async |conn: &mut Link| doorbell::ready(conn, &topics).await;
-        let ready = session.call("look for topics with messages", look).await?;
-        self.demand.walked(&topics, &ready, now);
         Ok(())
     }
 
@@ -191,6 +200,12 @@ impl Duty for Ring {
             if self.bells.is_empty() {
                 self.walk_at = None;
             } else {
+                if self.rules_at.is_none_or(|at| now >= at) {
+                    let began = Instant::now();
+                    self.read_rules(sweep.session).await?;
+                    let pause = (began.elapsed() * LOOK_SHARE).max(RULES);
+                    self.rules_at = Some(Instant::now() + pause);
+                }
                 let began = Instant::now();
                 self.look(sweep.session, now).await?;
                 self.ring(sweep.session, now).await?;

@@ -29,6 +29,7 @@ mod dedupe;
 mod delays;
 mod deletion;
 mod doctor;
+mod doorbell;
 mod effects;
 mod enqueue;
 mod faults;
