@@ -1,4 +1,4 @@
-//! The doorbell on real servers: idle consumers wait to be rung, and poll while nobody can ring.
+//! The doorbell on real servers: idle consumers wait for the sweeper, and poll while there is none.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a test that cannot be set up has failed")]
 
@@ -79,7 +79,7 @@ impl Bell {
     }
 }
 
-/// Waits until so many workers wait for bells that somebody holds.
+/// Waits until this number of workers wait for their bells.
 async fn waiting(database: &TestDatabase, workers: usize) {
     let mut conn = database.connect().await;
     until("they wait for their bells", async || waiters(&mut conn).await == Some(workers)).await;
@@ -213,7 +213,7 @@ async fn the_pull_api_is_woken_too() {
     tokio::time::timeout(PATIENCE, pulled).await.expect("in time").expect("no panic");
 }
 
-/// Without a sweeper nobody holds the bells. The next sweeper takes them.
+/// Without a sweeper the bells are free. The next sweeper takes them.
 #[tokio::test(flavor = "multi_thread")]
 async fn consumers_poll_while_there_is_no_sweeper() {
     let database = TestDatabase::new().await;
@@ -228,8 +228,29 @@ async fn consumers_poll_while_there_is_no_sweeper() {
         bell.handles(b"rung").await;
         drop(sweeper);
         let mut conn = database.connect().await;
-        until("nobody waits", async || waiters(&mut conn).await == Some(0)).await;
+        until("no worker waits", async || waiters(&mut conn).await == Some(0)).await;
     }
+    bell.running.stop().await;
+}
+
+/// A sweeper that cannot look must not keep the bells: the consumers would not poll.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sweeper_whose_look_fails_lets_go_of_the_bells() {
+    let database = TestDatabase::new().await;
+    let topic = database.topic("failing").await;
+    let _sweeper = sweeper(&database);
+    let mut bell = Bell::start(database.url(), &[&topic]);
+    let mut conn = database.connect().await;
+    waiting(&database, 1).await;
+    // The look reads this table too.
+    conn.batch("RENAME TABLE queue_partition TO away").await.expect("renamed");
+    until("no worker waits", async || waiters(&mut conn).await == Some(0)).await;
+    send(&database, &topic, &[NewMessage::new("polled")]).await;
+    bell.handles(b"polled").await;
+    conn.batch("RENAME TABLE away TO queue_partition").await.expect("renamed");
+    waiting(&database, 1).await;
+    send(&database, &topic, &[NewMessage::new("rung")]).await;
+    bell.handles(b"rung").await;
     bell.running.stop().await;
 }
 

@@ -26,24 +26,24 @@ use crate::{telemetry, wake};
 
 /// The doorbell of a consumer. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Doorbell(Arc<House>);
+pub struct Doorbell(Arc<Shared>);
 
 /// The state shared by the listener and those whom it wakes.
 #[derive(Debug)]
-struct House {
+struct Shared {
     url: ServerUrl,
     /// How long the listener relies on the sweeper before it looks for itself.
     safety: Duration,
-    topics: Mutex<HashMap<TopicId, Heard>>,
+    topics: Mutex<HashMap<TopicId, Target>>,
     ringing: watch::Sender<bool>,
-    changes: watch::Sender<u64>,
+    rings: watch::Sender<u64>,
     /// How many of the topics wait for messages.
     idle: watch::Sender<usize>,
 }
 
 /// A topic that the doorbell rings for.
 #[derive(Debug, Clone)]
-struct Heard {
+struct Target {
     name: TopicName,
     is_broadcast: bool,
 }
@@ -53,22 +53,22 @@ impl Doorbell {
     /// nothing for `safety` looks for messages itself.
     #[must_use]
     pub fn new(url: &ServerUrl, safety: Duration) -> Self {
-        Self(Arc::new(House {
+        Self(Arc::new(Shared {
             url: url.clone(),
             safety,
             topics: Mutex::default(),
             ringing: watch::Sender::new(false),
-            changes: watch::Sender::new(0),
+            rings: watch::Sender::new(0),
             idle: watch::Sender::new(0),
         }))
     }
 
     /// Rings for `topic` from now on. Call it again when the topic has another id.
     pub fn listen(&self, topic: &Topic) {
-        let heard = Heard { name: topic.name.clone(), is_broadcast: topic.broadcast().is_some() };
+        let target = Target { name: topic.name.clone(), is_broadcast: topic.broadcast().is_some() };
         let mut topics = self.0.topics();
-        topics.retain(|_, known| known.name != heard.name);
-        topics.insert(topic.id, heard);
+        topics.retain(|_, known| known.name != target.name);
+        topics.insert(topic.id, target);
     }
 
     /// Whether a sweeper holds the worker's bell. While one does, polling is only a safety net.
@@ -79,14 +79,14 @@ impl Doorbell {
 
     /// Counts the rings. One may also mean that rules (pauses, limits, traces) have changed.
     #[must_use]
-    pub fn changes(&self) -> watch::Receiver<u64> {
-        self.0.changes.subscribe()
+    pub fn rings(&self) -> watch::Receiver<u64> {
+        self.0.rings.subscribe()
     }
 
     /// Returns a topic's share in the decision whether the worker waits for its bell.
     #[must_use]
     pub fn idleness(&self) -> Idleness {
-        Idleness { house: Arc::clone(&self.0), is_idle: false }
+        Idleness { shared: Arc::clone(&self.0), is_idle: false }
     }
 
     /// Starts the listener of a worker, on a thread and a session of its own, so that a handler
@@ -100,9 +100,9 @@ impl Doorbell {
         instance: Uuid,
         ended: CancellationToken,
     ) -> Result<()> {
-        let house = Arc::clone(&self.0);
+        let shared = Arc::clone(&self.0);
         actor::spawn("rowmq-doorbell", move || {
-            listener::Listener::new(house, worker, instance).run(ended)
+            listener::Listener::new(shared, worker, instance).run(ended)
         })
     }
 }
@@ -111,7 +111,7 @@ impl Doorbell {
 /// so the sweeper wakes no worker whose topics are all busy.
 #[derive(Debug)]
 pub struct Idleness {
-    house: Arc<House>,
+    shared: Arc<Shared>,
     is_idle: bool,
 }
 
@@ -121,7 +121,7 @@ impl Idleness {
         if std::mem::replace(&mut self.is_idle, is_idle) == is_idle {
             return;
         }
-        self.house.idle.send_modify(|n| if is_idle { *n += 1 } else { *n -= 1 });
+        self.shared.idle.send_modify(|n| if is_idle { *n += 1 } else { *n -= 1 });
     }
 }
 
@@ -131,8 +131,8 @@ impl Drop for Idleness {
     }
 }
 
-impl House {
-    fn topics(&self) -> MutexGuard<'_, HashMap<TopicId, Heard>> {
+impl Shared {
+    fn topics(&self) -> MutexGuard<'_, HashMap<TopicId, Target>> {
         self.topics.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -143,7 +143,7 @@ impl House {
         ids
     }
 
-    fn ring(&self, topic: &Heard) {
+    fn ring(&self, topic: &Target) {
         telemetry::rang(topic.name.as_str());
         wake::wake(&self.url, &topic.name);
     }
@@ -152,7 +152,7 @@ impl House {
     /// know how far they have read.
     fn ring_for(&self, ready: &[TopicId]) {
         let topics = self.topics();
-        let is_rung = |(id, topic): &(&TopicId, &Heard)| topic.is_broadcast || ready.contains(id);
+        let is_rung = |(id, topic): &(&TopicId, &Target)| topic.is_broadcast || ready.contains(id);
         topics.iter().filter(is_rung).for_each(|(_, topic)| self.ring(topic));
     }
 

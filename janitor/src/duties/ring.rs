@@ -81,7 +81,13 @@ pub struct Ring {
 }
 
 impl Ring {
+    /// Begins anew: with another session, or after an error. In the second case the session lets go
+    /// of its bells first, so that the consumers poll until it takes them again.
     async fn begin(&mut self, sweep: &mut Sweep<'_>) -> Result<()> {
+        let let_go = async |conn: &mut Link| doorbell::drop_all(conn).await;
+        if !self.bells.is_empty() {
+            sweep.session.call("let go of the bells", let_go).await?;
+        }
         let variables =
             sweep.session.call("look around", async |conn| doctor::variables(conn).await);
         let locks_count = !variables.await?.is_on("wsrep_on");

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::House;
+use super::Shared;
 use crate::connection::{Link, Session, SessionKind};
 use crate::model::{Result, TopicId, WorkerId};
 use crate::store::doorbell::{self, Heard};
@@ -32,7 +32,7 @@ const TAKEN_BACK: Duration = Duration::from_millis(5);
 const FREE: u32 = 4;
 
 pub(super) struct Listener {
-    house: Arc<House>,
+    shared: Arc<Shared>,
     worker: WorkerId,
     instance: Uuid,
     session: Option<Session>,
@@ -46,9 +46,9 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    pub(super) fn new(house: Arc<House>, worker: WorkerId, instance: Uuid) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, worker: WorkerId, instance: Uuid) -> Self {
         Self {
-            house,
+            shared,
             worker,
             instance,
             session: None,
@@ -60,7 +60,7 @@ impl Listener {
     }
 
     pub(super) async fn run(mut self, ended: CancellationToken) {
-        let mut idle = self.house.idle.subscribe();
+        let mut idle = self.shared.idle.subscribe();
         while !ended.is_cancelled() {
             // Only a token, a channel and a timer are waited on here, never the connection.
             tokio::select! {
@@ -72,7 +72,7 @@ impl Listener {
                 Ok(pause) => pause,
                 Err(error) => {
                     tracing::debug!(worker.id = %self.worker, %error, "No bell; polling instead.");
-                    self.house.set_ringing(false);
+                    self.shared.set_ringing(false);
                     let pause = self.pause;
                     self.pause = (pause * 2).min(LONGEST_PAUSE);
                     pause
@@ -87,7 +87,7 @@ impl Listener {
     /// Waits for the bell once. Returns how long to pause before the next time.
     async fn listen(&mut self) -> Result<Duration> {
         self.tell().await?;
-        let was_ringing = *self.house.ringing.borrow();
+        let was_ringing = *self.shared.ringing.borrow();
         // At first it only asks whether anybody holds the bell.
         let seconds = if was_ringing { self.wait() } else { 0 };
         let instance = self.instance;
@@ -106,31 +106,31 @@ impl Listener {
             if was_ringing && self.free < FREE {
                 return Ok(TAKEN_BACK);
             }
-            self.house.set_ringing(false);
+            self.shared.set_ringing(false);
             return Ok(PAUSE);
         }
         self.free = 0;
         if !was_ringing {
             tracing::debug!(worker.id = %self.worker, "A sweeper rings.");
-            self.house.set_ringing(true);
+            self.shared.set_ringing(true);
         }
         if heard == Heard::Ring {
             self.rang();
         }
         // What was committed before the bell was held was rung for in vain.
-        if !was_ringing || heard == Heard::Ring || self.looked.elapsed() >= self.house.safety {
+        if !was_ringing || heard == Heard::Ring || self.looked.elapsed() >= self.shared.safety {
             self.look().await?;
         }
         Ok(Duration::ZERO)
     }
 
     fn rang(&self) {
-        self.house.changes.send_modify(|count| *count = count.wrapping_add(1));
+        self.shared.rings.send_modify(|count| *count = count.wrapping_add(1));
     }
 
     /// How long one statement waits, in seconds.
     fn wait(&self) -> u32 {
-        u32::try_from(self.house.safety.as_secs()).unwrap_or(WAIT).clamp(1, WAIT)
+        u32::try_from(self.shared.safety.as_secs()).unwrap_or(WAIT).clamp(1, WAIT)
     }
 
     /// Finds which of the worker's topics have messages, and wakes their consumers.
@@ -143,13 +143,13 @@ impl Listener {
             let look = async |conn: &mut Link| doorbell::ready(conn, &topics).await;
             self.session().await?.call("look for topics with messages", look).await?
         };
-        self.house.ring_for(&ready);
+        self.shared.ring_for(&ready);
         Ok(())
     }
 
     /// Records the topics in the worker's row, unless they are there.
     async fn tell(&mut self) -> Result<()> {
-        let ids = self.house.ids();
+        let ids = self.shared.ids();
         if ids == self.told {
             return Ok(());
         }
@@ -165,7 +165,7 @@ impl Listener {
             Some(session) => session,
             None => {
                 let deadline = Duration::from_secs(WAIT.into()) + ANSWER;
-                Session::open(&self.house.url, SessionKind::Plain, deadline).await?
+                Session::open(&self.shared.url, SessionKind::Plain, deadline).await?
             }
         };
         Ok(self.session.insert(session))
@@ -175,6 +175,6 @@ impl Listener {
 impl Drop for Listener {
     /// Also after a panic: a consumer that believes it will be rung does not poll.
     fn drop(&mut self) {
-        self.house.set_ringing(false);
+        self.shared.set_ringing(false);
     }
 }

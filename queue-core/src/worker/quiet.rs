@@ -24,7 +24,7 @@ pub(super) struct Quiet {
 impl Quiet {
     /// `holds` says whether the worker holds anything.
     pub(super) fn new(doorbell: Option<&Doorbell>, holds: watch::Receiver<bool>) -> Self {
-        let bell = doorbell.map(|doorbell| (doorbell.ringing(), doorbell.changes()));
+        let bell = doorbell.map(|doorbell| (doorbell.ringing(), doorbell.rings()));
         Self { bell, holds, loud_until: Instant::now() }
     }
 
@@ -40,12 +40,12 @@ impl Quiet {
 
     /// Returns when the quiet may be over. Without a doorbell it never returns.
     pub(super) async fn disturbed(&mut self) {
-        let Some((ringing, changes)) = &mut self.bell else { return std::future::pending().await };
+        let Some((ringing, rings)) = &mut self.bell else { return std::future::pending().await };
         let open = tokio::select! {
             biased;
             changed = ringing.changed() => changed.is_ok(),
             changed = self.holds.changed() => changed.is_ok(),
-            changed = changes.changed() => {
+            changed = rings.changed() => {
                 self.loud_until = Instant::now() + LOUD_FOR;
                 changed.is_ok()
             }
