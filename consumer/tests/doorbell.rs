@@ -23,14 +23,16 @@ use rowmq_test::{PATIENCE, TestDatabase, until};
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::handling::running::{Running, With, patient, send};
+use crate::handling::running::{Running, With, send};
 
 /// Longer than any test: a message that is claimed while the doorbell rings was found by the
 /// sweeper.
 const NEVER: Duration = Duration::from_secs(3600);
 
+/// With beats so rare that no worker learns anything by them: what it learns, it was rung for.
 fn options() -> ConsumerOptions {
-    ConsumerOptions { safety_poll: NEVER, sweep: false, ..patient() }
+    let (lease, beat) = (NEVER, NEVER / 4);
+    ConsumerOptions { lease, beat, safety_poll: NEVER, sweep: false, ..ConsumerOptions::default() }
 }
 
 /// A sweeper; it ends with the guard.
