@@ -16,7 +16,7 @@ use rowmq_core::handler::Context;
 use rowmq_core::model::Access;
 use rowmq_core::store::enqueue::insert_in_lane;
 use rowmq_core::store::lane::{self, LaneKind};
-use rowmq_core::{NewMessage, Topic, enqueue_all, enqueue_to, store, wake};
+use rowmq_core::{NewMessage, Topic, enqueue_all, enqueue_to, store};
 use rowmq_janitor::{Driver, DriverOptions};
 use rowmq_test::proxy::FaultProxy;
 use rowmq_test::{PATIENCE, TestDatabase, until};
@@ -300,6 +300,35 @@ async fn a_consumer_that_was_cut_off_in_silence_is_rung_again() {
     bell.running.stop().await;
 }
 
+/// No message comes, so nothing else is rung for.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_of_rules_rings_those_that_wait() {
+    let database = TestDatabase::new().await;
+    let topic = database.topic("ruled").await;
+    let _sweeper = sweeper(&database);
+    let bell = Bell::start(database.url(), &[&topic]);
+    let mut conn = database.connect().await;
+    waiting(&database, 1).await;
+    assert_eq!(rings(&mut conn).await, 0);
+    until("the worker is rung", async || {
+        // Until the sweeper has read the rules once, a change is nothing new to it.
+        for access in [Access::WriteOnly, Access::ReadWrite] {
+            store::topic::set_access(&mut conn, &topic.name, access).await.expect("set");
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+        rings(&mut conn).await > 0
+    })
+    .await;
+    bell.running.stop().await;
+}
+
+/// Returns how often the sweeper has rung, as it recorded at last.
+async fn rings(conn: &mut AsyncMysqlConnection) -> u64 {
+    let duties = store::duty::all(conn).await.expect("read");
+    let ring = duties.iter().find(|duty| duty.name == "ring");
+    ring.and_then(|duty| duty.report["rung"].as_u64()).unwrap_or(0)
+}
+
 /// While the doorbell rings, workers that hold nothing rarely read the rules.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rule_of_one_topic_or_of_all_is_learned_although_nobody_polls() {
@@ -320,12 +349,8 @@ async fn a_rule_of_one_topic_or_of_all_is_learned_although_nobody_polls() {
                 bell.handles(b"paused").await;
                 continue;
             }
-            // Once the sweeper knows, it rings for no message of the topic, which would also make
-            // the worker read the rules.
-            tokio::time::sleep(Duration::from_secs(1)).await;
             until("claims are paused", async || {
                 send(&database, &topic, &[NewMessage::new("paused")]).await;
-                wake::wake(database.url(), &topic.name);
                 tokio::time::sleep(Duration::from_millis(300)).await;
                 bell.handled.try_recv().is_err()
             })
