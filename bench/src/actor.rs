@@ -115,6 +115,9 @@ pub(crate) async fn run(task: Task, url: ServerUrl) -> anyhow::Result<()> {
             driver.run(shutdown.drain, |_| {}).await;
         }
         Task::Hold(task) => consume::hold(&task, url, &tally, shutdown).await?,
+        Task::Pickup(task) if task.wake_up == WakeUp::Call => {
+            call::pick_up(&task, &url, &tally, &shutdown.drain).await?;
+        }
         Task::Pickup(task) => consume::pick_up(&task, url, &tally, shutdown).await?,
     }
     reporter.abort();

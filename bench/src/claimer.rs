@@ -47,6 +47,8 @@ pub(crate) enum WakeUp {
     Polling,
     /// It waits for the sweeper's ring.
     Doorbell,
+    /// It has no library, and waits for the same in `CALL queue_claim`.
+    Call,
 }
 
 impl WakeUp {
@@ -55,6 +57,7 @@ impl WakeUp {
         match self {
             Self::Polling => "polling",
             Self::Doorbell => "doorbell",
+            Self::Call => "queue_claim that waits",
         }
     }
 }

@@ -11,6 +11,10 @@ use tokio::process::Command;
 /// gone: the failover is timed from then on.
 pub(crate) const KILL_WRITER: &str = "kill-writer";
 
+/// The records' name for the wait for another writer. It counts as healed once a node takes writes;
+/// the harness asks every node in turn, a few times a second.
+pub(crate) const PROMOTE: &str = "promote";
+
 /// The kind of cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ClusterKind {

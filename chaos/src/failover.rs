@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::arena::{Arena, Load};
 use crate::check::Breach;
-use crate::cluster::{Cluster, KILL_WRITER};
+use crate::cluster::{Cluster, KILL_WRITER, PROMOTE};
 use crate::record::Event;
 use crate::run::{self, QUIET};
 
@@ -92,7 +92,7 @@ async fn fail_over(arena: &Arena, plan: &FailoverPlan, rng: &mut SmallRng) -> an
         tokio::time::sleep(Duration::from_millis(plan.lag_ms)).await;
     }
     note(arena, KILL_WRITER, cluster.kill_writer()).await?;
-    note(arena, "promote", cluster.promote()).await
+    note(arena, PROMOTE, cluster.promote()).await
 }
 
 async fn note(

@@ -71,10 +71,16 @@ pub(crate) fn show_failovers(
     writeln!(out, "{cluster}{how}, {} failovers, seed {seed}", findings.failovers.len())?;
     let mut table = Table::new();
     table.load_style(NOTHING);
-    table.set_header(["failover", "first acknowledged enqueue", "first claim on the new writer"]);
+    table.set_header([
+        "failover",
+        "the cluster has a writer",
+        "first acknowledged enqueue",
+        "first claim on the new writer",
+    ]);
     let shown = |time: Option<Duration>| time.map_or("never".to_owned(), seconds);
     for (n, failover) in (1..).zip(&findings.failovers) {
-        table.add_row([n.to_string(), shown(failover.acknowledged), shown(failover.claimed)]);
+        let times = [failover.writer, failover.acknowledged, failover.claimed];
+        table.add_row([vec![n.to_string()], times.map(shown).to_vec()].concat());
     }
     writeln!(out, "{table}")?;
     proof(&mut out, seed, findings)?;
@@ -82,7 +88,10 @@ pub(crate) fn show_failovers(
     line["failovers"] = findings
         .failovers
         .iter()
-        .map(|f| json!({"ack_ms": millis(f.acknowledged), "claim_ms": millis(f.claimed)}))
+        .map(|f| {
+            let [writer, ack, claim] = [f.writer, f.acknowledged, f.claimed].map(millis);
+            json!({"writer_ms": writer, "ack_ms": ack, "claim_ms": claim})
+        })
         .collect();
     writeln!(out, "{line}")?;
     Ok(())

@@ -60,14 +60,13 @@ async function consume() {
   connection.on('error', () => {});
   try {
     while (!stopping) {
-      const [[deliveries]] = await connection.query('CALL queue_claim(?, ?, NULL)', ['mail', 10]);
+      // It waits on the server for messages, for at most a second: then it may have to stop.
+      const wait = untilEmpty ? 0 : 1;
+      const [[deliveries]] = await connection.query('CALL queue_claim(?, ?, ?)', ['mail', 10, wait]);
       for (const delivery of deliveries) {
         if (!stopping) await work(connection, delivery);
       }
-      if (deliveries.length === 0) {
-        if (untilEmpty) break;
-        await sleep(500);
-      }
+      if (deliveries.length === 0 && untilEmpty) break;
     }
     // What is not settled goes back at once, and is charged with nothing.
     await connection.query('CALL queue_leave()');

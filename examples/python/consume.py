@@ -100,14 +100,14 @@ def work(connection, cursor, deliveries):
 def consume(until_empty):
     with connect() as connection, connection.cursor() as cursor:
         while not stopping:
-            cursor.execute("CALL queue_claim(%s, %s, NULL)", ("mail", 100))
+            # It waits on the server for messages, for at most a second: then it may have to stop.
+            wait = 0 if until_empty else 1
+            cursor.execute("CALL queue_claim(%s, %s, %s)", ("mail", 100, wait))
             deliveries = cursor.fetchall()
             if deliveries:
                 work(connection, cursor, deliveries)
             elif until_empty:
                 break
-            else:
-                time.sleep(0.5)
         # What is not settled goes back at once, and is charged with nothing.
         cursor.execute("CALL queue_leave()")
 

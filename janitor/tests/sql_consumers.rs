@@ -78,7 +78,8 @@ async fn claim_for(
     limit: u32,
     lease: u32,
 ) -> mysql_async::Result<Vec<(String, String)>> {
-    let rows: Vec<Row> = conn.exec("CALL queue_claim('t', ?, ?)", (limit, lease)).await?;
+    conn.exec_drop("SET @queue_lease = ?", (lease,)).await?;
+    let rows: Vec<Row> = conn.exec("CALL queue_claim('t', ?, NULL)", (limit,)).await?;
     let claimed = |row: Row| (row.get("delivery").expect("text"), row.get("body").expect("text"));
     Ok(rows.into_iter().map(claimed).collect())
 }

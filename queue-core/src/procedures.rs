@@ -53,6 +53,8 @@ const SOURCES: &[Source] = &sources![
     internal "queue_settle_row",
     internal "queue_ack_rows",
     internal "queue_give_back",
+    internal "queue_claim_once",
+    internal "queue_wait",
     public "queue_enqueue_unique",
     public "queue_enqueue_at",
     public "queue_enqueue",

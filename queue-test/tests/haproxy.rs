@@ -119,7 +119,8 @@ async fn the_end_of_a_client_is_the_end_of_its_session() {
         client.query_first("SELECT CONNECTION_ID()").await.expect("asked").expect("a row");
     assert_eq!(u64::from(client.id()), id, "the greeting is the server's");
     // A lease that would never expire within this test.
-    client.query_drop("CALL queue_claim('t', 1, 86400)").await.expect("claimed");
+    client.query_drop("SET @queue_lease = 86400").await.expect("set");
+    client.query_drop("CALL queue_claim('t', 1, NULL)").await.expect("claimed");
     let is_locked = async |conn: &mut _| {
         worker::alive(conn).await.expect("read").first().is_some_and(|worker| worker.locked)
     };

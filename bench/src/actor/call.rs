@@ -6,12 +6,16 @@ use mysql_async::{Conn, Row, Statement};
 use rowmq_core::connection::ServerUrl;
 use tokio_util::sync::CancellationToken;
 
-use super::{DrainTask, Tally, is_conflict};
+use super::consume::stop_watch;
+use super::{DrainTask, PickupTask, Tally, is_conflict};
 use crate::arena::raw;
 use crate::claimer::Claimer;
 
 /// The wait after a claim that found nothing.
 const IDLE: std::time::Duration = std::time::Duration::from_millis(5);
+
+/// How long a call waits for a message, in seconds.
+const WAIT: u32 = 5;
 
 /// A session and its calls.
 struct Session<'t> {
@@ -46,6 +50,31 @@ pub(super) async fn drain(
         }
     }
     session.conn.query_drop("CALL queue_leave()").await?;
+    Ok(())
+}
+
+/// Claims one message at a time by a call that waits, and records how long ago it was made.
+pub(super) async fn pick_up(
+    task: &PickupTask,
+    url: &ServerUrl,
+    tally: &Tally,
+    stop: &CancellationToken,
+) -> anyhow::Result<()> {
+    let [topic] = &task.topics[..] else { anyhow::bail!("A session claims from one topic") };
+    let mut conn = raw(url).await?;
+    let claim = conn.prep("CALL queue_claim(?, 1, ?)").await?;
+    let settle = conn.prep("CALL queue_settle(?, 'ack', NULL, NULL)").await?;
+    while !stop.is_cancelled() {
+        let rows: Vec<Row> = conn.exec(&claim, (topic, WAIT)).await?;
+        for row in rows {
+            let (body, delivery): (Option<Vec<u8>>, Option<String>) =
+                (row.get("body"), row.get("delivery"));
+            stop_watch(tally, &body.unwrap_or_default());
+            conn.exec_drop(&settle, (delivery,)).await?;
+            tally.settle(1);
+        }
+    }
+    conn.query_drop("CALL queue_leave()").await?;
     Ok(())
 }
 

@@ -39,11 +39,15 @@ struct Stopwatch(Arc<Tally>);
 
 impl RawHandler for Stopwatch {
     async fn handle(&self, context: &Context) -> Result<(), HandlerError> {
-        let sent = context.delivery.body.first_chunk().map(|bytes| u64::from_be_bytes(*bytes));
-        if let Some(sent @ 1..) = sent {
-            self.0.picked_up(sent);
-        }
+        stop_watch(&self.0, &context.delivery.body);
         Ok(())
+    }
+}
+
+/// Records how long ago the body was made, unless it tells no time.
+pub(super) fn stop_watch(tally: &Tally, body: &[u8]) {
+    if let Some(sent @ 1..) = body.first_chunk().map(|bytes| u64::from_be_bytes(*bytes)) {
+        tally.picked_up(sent);
     }
 }
 
@@ -123,7 +127,7 @@ pub(super) async fn pick_up(
 ) -> anyhow::Result<()> {
     let doorbell = match task.wake_up {
         WakeUp::Polling => DoorbellMode::Off,
-        WakeUp::Doorbell => DoorbellMode::Auto,
+        WakeUp::Doorbell | WakeUp::Call => DoorbellMode::Auto,
     };
     // The statements of sweeping belong to the janitor, and are counted with it.
     let options = ConsumerOptions { doorbell, sweep: false, ..ConsumerOptions::default() };

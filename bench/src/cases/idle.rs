@@ -27,13 +27,14 @@ pub(super) fn pickup(scale: &Scale) -> Vec<Member> {
     let polling = most(member(1, 1, WakeUp::Polling), Name::P50, 15.0);
     let mut members = vec![most(polling, Name::P99, 60.0)];
     let p50 = if scale.binlog { 4.0 } else { 3.0 };
-    let rung = |consumers, topics| {
-        let rung = most(member(consumers, topics, WakeUp::Doorbell), Name::P50, p50);
-        most(most(rung, Name::P99, 10.0), Name::Statements, 500.0)
+    let woken = |consumers, topics, by| {
+        let woken = most(member(consumers, topics, by), Name::P50, p50);
+        most(most(woken, Name::P99, 10.0), Name::Statements, 500.0)
     };
-    members.push(rung(1, 1));
+    let rung = |consumers, topics| woken(consumers, topics, WakeUp::Doorbell);
+    members.extend([rung(1, 1), woken(1, 1, WakeUp::Call)]);
     if scale.extent != Extent::Quick {
-        members.extend([rung(1, 20), rung(50, 1), rung(50, 20)]);
+        members.extend([rung(1, 20), rung(50, 1), rung(50, 20), woken(50, 1, WakeUp::Call)]);
         members.push(member(50, 1, WakeUp::Polling));
     }
     members

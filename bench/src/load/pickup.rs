@@ -22,8 +22,9 @@ const BODY: usize = 200;
 /// How long consumers may take to register.
 const START: Duration = Duration::from_secs(30);
 
-/// How long it takes until every consumer listens to its bell.
-const LISTEN: Duration = Duration::from_secs(2);
+/// How long it takes until every consumer listens to its bell, and the sweeper looks as rarely as
+/// it does while no message comes.
+const LISTEN: Duration = Duration::from_secs(6);
 
 /// How long after the last message the load may take.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -38,13 +39,13 @@ pub(super) async fn run(arena: &Arena, pickup: Pickup) -> anyhow::Result<Sample>
     let task = PickupTask { topics, wake_up: pickup.wake_up };
     let tasks = (0..pickup.consumers).map(|_| Task::Pickup(task.clone()));
     // A sweeper rings; its statements are counted with the consumers'.
-    let sweeper = (pickup.wake_up == WakeUp::Doorbell).then_some(Task::Sweep);
+    let sweeper = (pickup.wake_up != WakeUp::Polling).then_some(Task::Sweep);
     let sweeper = Company::muster(arena.url(), sweeper.into_iter()).await?;
     let company = Company::muster(arena.url(), tasks).await?;
     let options = ProducerOptions { lanes: NonZeroU32::MIN, ..ProducerOptions::default() };
     let producer = Producer::connect(arena.url().clone(), options).await?;
     settle_in(arena, &company, &producer, pickup.consumers).await?;
-    if pickup.wake_up == WakeUp::Doorbell {
+    if pickup.wake_up != WakeUp::Polling {
         tokio::time::sleep(LISTEN).await;
     }
     let warm = company.count().settled;

@@ -33,10 +33,16 @@ pub(crate) struct CallerArgs {
     service: ServiceArgs,
 }
 
-/// With the same lease as the library's workers.
-const CLAIM: &str = "CALL queue_claim(?, 4, 10)";
+/// The same lease as that of the library's workers.
+const LEASE: &str = "SET @queue_lease = 10";
 
-/// How long it waits before it claims again, or for a server that is away.
+const CLAIM: &str = "CALL queue_claim(?, 4, ?)";
+
+/// How long it waits for messages of the last of its topics, in seconds. It looks for those of the
+/// others, and whether it is to stop, between such waits.
+const WAIT: u32 = 1;
+
+/// How long it waits for a server that is away.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// How long a statement may take: longer than the lease, at whose end the server has dropped the
@@ -83,11 +89,9 @@ async fn consume(
     let opts = OptsBuilder::from_opts(Opts::from_url(url.expose())?).prefer_socket(false);
     let conn = tokio::time::timeout(DEADLINE, Conn::new(opts)).await??;
     let mut session = Session { conn, record };
+    session.say(LEASE, ()).await?;
     while !stop.is_cancelled() {
         let rows = session.claim_of_all(topics).await?;
-        if rows.is_empty() {
-            tokio::time::sleep(PAUSE).await;
-        }
         let claimed: Option<Vec<_>> = rows.iter().map(Claimed::of).collect();
         session.handle(claimed.context("the rows of queue_claim")?).await?;
     }
@@ -167,8 +171,10 @@ impl Session<'_> {
     /// topics that had none or failed; it keeps the messages that it holds.
     async fn claim_of_all(&mut self, topics: &[TopicName]) -> Result<Vec<Row>, Failure> {
         let (mut rows, mut without) = (Vec::new(), Vec::new());
-        for topic in topics {
-            let claimed = self.claim(topic).await?;
+        for (nth, topic) in topics.iter().enumerate() {
+            // Nothing that it holds waits meanwhile.
+            let waits = rows.is_empty() && nth + 1 == topics.len();
+            let claimed = self.claim(topic, if waits { WAIT } else { 0 }).await?;
             if claimed.is_empty() {
                 without.push(topic);
             }
@@ -176,14 +182,14 @@ impl Session<'_> {
         }
         for topic in without {
             if !rows.is_empty() {
-                rows.extend(self.claim(topic).await?);
+                rows.extend(self.claim(topic, 0).await?);
             }
         }
         Ok(rows)
     }
 
-    async fn claim(&mut self, topic: &TopicName) -> Result<Vec<Row>, Failure> {
-        match self.say(CLAIM, (topic.as_str(),)).await {
+    async fn claim(&mut self, topic: &TopicName, wait: u32) -> Result<Vec<Row>, Failure> {
+        match self.say(CLAIM, (topic.as_str(), wait)).await {
             Err(Failure::Refused(_)) => self.undo().await.map(|()| Vec::new()),
             claimed => claimed,
         }

@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use super::history::History;
 use super::message::Message;
-use crate::cluster::KILL_WRITER;
+use crate::cluster::{KILL_WRITER, PROMOTE};
 use crate::record::{Enqueued, Moment};
 
 /// One loss of the writer. Times run from its death.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Failover {
+    /// Until the cluster had another writer, as the harness saw it: the cluster's own share.
+    pub(crate) writer: Option<Duration>,
     /// Until a message sent since was acknowledged.
     pub(crate) acknowledged: Option<Duration>,
     /// Until a message sent since was begun: it was claimed on the new writer.
@@ -32,7 +34,10 @@ fn one(history: &History, death: Moment) -> Failover {
         _ => None,
     });
     let claimed = sent().flat_map(|message| message.starts.iter().map(|start| start.at));
+    let promotions = history.strikes.iter().filter(|strike| strike.fault == PROMOTE);
+    let writer = promotions.map(|strike| strike.to).filter(|to| *to >= death);
     Failover {
+        writer: writer.min().map(|at| at.since(death)),
         acknowledged: acknowledged.min().map(|at| at.since(death)),
         claimed: claimed.min().map(|at| at.since(death)),
     }

@@ -32,9 +32,11 @@ pub struct Listener {
     pub worker: WorkerId,
     /// The instance in the name of its bell.
     pub instance: Uuid,
+    /// A checksum of the topics that it is rung for.
+    pub checksum: u64,
 }
 
-row! { Listener { worker, instance } }
+row! { Listener { worker, instance, checksum } }
 
 /// How a topic is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -153,7 +155,8 @@ pub async fn ring(conn: &mut impl Connection, bells: &[Listener]) -> Result<Opti
 /// KEY (state, id): lists the workers that are rung.
 pub async fn listeners(conn: &mut impl Connection) -> Result<Vec<Listener>> {
     let statement = Statement::new(
-        "SELECT id, instance FROM queue_worker WHERE state = 'alive' AND topics IS NOT NULL",
+        "SELECT id, instance, CAST(CRC32(topics) AS UNSIGNED) AS checksum FROM queue_worker \
+         WHERE state = 'alive' AND topics IS NOT NULL",
     );
     load(conn, "list the listeners", statement).await
 }

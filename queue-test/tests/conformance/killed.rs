@@ -268,7 +268,9 @@ async fn call_until_done(conn: &mut Conn, call: &str) {
         match done {
             Ok(()) => return,
             Err(mysql_async::Error::Server(error)) => {
-                assert!([1317, 1305].contains(&error.code), "{call}: {error}");
+                // 1615: MySQL gives up on a statement whose tables the sessions of other databases
+                // push out of its cache again and again.
+                assert!([1317, 1305, 1615].contains(&error.code), "{call}: {error}");
                 while conn.query_drop("ROLLBACK").await.is_err() {}
             }
             Err(error) => panic!("{call}: {error}"),

@@ -70,6 +70,7 @@ mod sql_send_all;
 mod sql_settle_many;
 mod sql_unique;
 mod sql_verdicts;
+mod sql_wait;
 mod storm;
 mod streams;
 mod throughput;

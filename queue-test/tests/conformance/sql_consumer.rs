@@ -327,8 +327,8 @@ async fn every_refusal_of_a_consumer_has_its_number_and_changes_nothing() {
         ("CALL queue_claim('limited', NULL, NULL)".to_owned(), 31016),
         ("CALL queue_claim('t', 0, NULL)".to_owned(), 31017),
         ("CALL queue_claim('t', 1001, NULL)".to_owned(), 31017),
-        ("CALL queue_claim('t', NULL, 2)".to_owned(), 31018),
-        ("CALL queue_claim('t', NULL, 86401)".to_owned(), 31018),
+        ("CALL queue_claim('t', NULL, -1)".to_owned(), 31030),
+        ("CALL queue_claim('t', NULL, 3601)".to_owned(), 31030),
         (settle("'done', NULL, NULL"), 31019),
         (settle("'ACK', NULL, NULL"), 31019),
         (settle("NULL, NULL, NULL"), 31019),
@@ -433,12 +433,17 @@ async fn a_session_says_its_lease_to_the_server_and_takes_it_back_when_it_leaves
     let timeouts =
         "SELECT CONCAT(@@wait_timeout, ' ', @@net_write_timeout, ' ', @@net_read_timeout)";
     let before: Option<String> = consumer.conn.query_first(timeouts).await.unwrap();
-    for (lease, seconds) in [("NULL", 60), ("30", 30), ("NULL", 30), ("7", 7)] {
-        consumer.run(&format!("CALL queue_claim('t', 1, {lease})")).await;
+    for (lease, seconds) in [("NULL", 60), ("30", 30), ("NULL", 60), ("7", 7)] {
+        consumer.run(&format!("SET @queue_lease = {lease}")).await;
+        consumer.run("CALL queue_claim('t', 1, NULL)").await;
         let now: Option<String> = consumer.conn.query_first(timeouts).await.unwrap();
         assert_eq!(now, Some(format!("{seconds} {seconds} {seconds}")), "{lease}");
         let told = scene.number("SELECT lease_ms FROM queue_worker").await;
         assert_eq!(told, seconds * 1000);
+    }
+    for lease in ["2", "86401", "'a minute'"] {
+        consumer.run(&format!("SET @queue_lease = {lease}")).await;
+        assert_eq!(consumer.refused("CALL queue_claim('t', 1, NULL)").await, 31018, "{lease}");
     }
     let beat = scene.number("SELECT beat_no FROM queue_worker").await;
     consumer.run("CALL queue_beat()").await;

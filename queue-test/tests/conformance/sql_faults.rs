@@ -232,7 +232,8 @@ async fn a_session_that_shadows_the_tables_settles_nothing_of_others() {
 async fn a_session_keeps_its_lease_when_it_is_registered_anew() {
     let mut scene = Scene::new().await;
     let mut consumer = SqlConsumer::new(scene.db.url()).await;
-    consumer.run("CALL queue_claim('t', 1, 30)").await;
+    consumer.run("SET @queue_lease = 30").await;
+    consumer.run("CALL queue_claim('t', 1, NULL)").await;
     scene.sql("UPDATE queue_worker SET state = 'dead'").await;
     consumer.run("CALL queue_claim('t', 1, NULL)").await;
     let lease = "SELECT lease_ms FROM queue_worker WHERE state = 'alive'";

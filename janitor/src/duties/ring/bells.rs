@@ -66,9 +66,9 @@ impl Bells {
         let listeners = session.call("list the listeners", list).await?;
         let alive: BTreeSet<_> = listeners.iter().map(|listener| listener.worker).collect();
         let gone: Vec<_> = self.bells.keys().copied().filter(|id| !alive.contains(id)).collect();
-        let is_known = |id| self.bells.contains_key(id);
+        let known = |of: &Listener| self.bells.get(&of.worker).map(|bell| bell.listener);
         let reads = self.read_at.is_none_or(|at| now >= at + READ_EVERY);
-        if !reads && gone.is_empty() && alive.iter().all(is_known) {
+        if !reads && gone.is_empty() && listeners.iter().all(|of| known(of) == Some(*of)) {
             return Ok(false);
         }
         for id in gone {
@@ -77,7 +77,8 @@ impl Bells {
             session.call("let go of a bell", drop_bell).await?;
         }
         for listener in listeners {
-            if !reads && self.bells.contains_key(&listener.worker) {
+            let known = self.bells.get(&listener.worker).map(|bell| bell.listener);
+            if !reads && known == Some(listener) {
                 continue;
             }
             let read = async |conn: &mut Link| doorbell::topics_of(conn, listener.worker).await;
@@ -89,7 +90,7 @@ impl Bells {
                 is_wanted: false,
                 not_before: None,
             });
-            bell.topics = topics;
+            (bell.listener, bell.topics) = (listener, topics);
             // A lock may have been lost without an error: it is taken again, or found to be held.
             bell.is_held = false;
         }

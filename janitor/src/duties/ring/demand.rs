@@ -92,11 +92,13 @@ impl Demand {
         }
     }
 
-    /// Records how many messages a stream has ever had.
-    pub(super) fn grown(&mut self, stream: TopicId, ever: u64, now: Instant) {
-        if self.ever.insert(stream, ever).is_some_and(|known| known != ever) {
+    /// Records how many messages a stream has ever had. Returns whether these are more than before.
+    pub(super) fn grown(&mut self, stream: TopicId, ever: u64, now: Instant) -> bool {
+        let has_grown = self.ever.insert(stream, ever).is_some_and(|known| known != ever);
+        if has_grown {
             self.arrived(stream, now);
         }
+        has_grown
     }
 
     /// Records which of these topics have messages, as a look has found. They are all that workers

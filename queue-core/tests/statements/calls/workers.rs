@@ -44,7 +44,7 @@ async fn lives(conn: &mut Recorder) {
 }
 
 async fn bells(conn: &mut Recorder) {
-    let bell = Listener { worker: WORKER, instance: Uuid::nil() };
+    let bell = Listener { worker: WORKER, instance: Uuid::nil(), checksum: 0 };
     drop(doorbell::listen(conn, WORKER, Uuid::nil(), &[TOPIC]).await);
     drop(doorbell::wait(conn, Uuid::nil(), 5).await);
     drop(doorbell::listeners(conn).await);
