@@ -12,6 +12,7 @@ mod record;
 mod report;
 mod run;
 mod schedule;
+mod soak;
 mod stream;
 mod tag;
 mod task;
@@ -36,6 +37,7 @@ use crate::failover::FailoverPlan;
 use crate::fault::Fault;
 use crate::naive::NaiveArgs;
 use crate::run::{Plan, QUIET};
+use crate::soak::SoakArgs;
 
 /// Breaks a fleet of real processes on a real server and checks that nothing is lost.
 #[derive(Parser)]
@@ -51,6 +53,8 @@ enum Command {
     Run(RunArgs),
     /// A run on a cluster: a quiet phase, its writer killed again and again, and the proof.
     Failover(FailoverArgs),
+    /// A run without faults in which the fleet restarts every minute: nothing may grow.
+    Soak(SoakArgs),
     /// Show the faults.
     Faults,
     /// A process of a run that sends.
@@ -131,6 +135,7 @@ fn main() -> ExitCode {
     match arguments.command {
         Command::Run(args) => process::run(|| until_told_to_end(run_once(args))),
         Command::Failover(args) => process::run(|| until_told_to_end(fail_over(args))),
+        Command::Soak(args) => process::run(|| until_told_to_end(soak_once(args))),
         Command::Faults => process::run(|| async {
             report::faults()?;
             Ok(ExitCode::SUCCESS)
@@ -191,6 +196,13 @@ async fn fail_over(args: FailoverArgs) -> anyhow::Result<ExitCode> {
         Ok(findings.is_sound_but_for(plan.known()) && drained)
     });
     drop(arena);
+    end(folder.path(), args.keep, seed, sound)
+}
+
+async fn soak_once(args: SoakArgs) -> anyhow::Result<ExitCode> {
+    args.service.start_logs();
+    let folder = tempfile::Builder::new().prefix("chaos-").tempdir()?;
+    let (seed, sound) = soak::run(&args, folder.path()).await;
     end(folder.path(), args.keep, seed, sound)
 }
 

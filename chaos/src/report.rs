@@ -98,7 +98,7 @@ pub(crate) fn show_failovers(
 }
 
 /// Shows each promise and how it was kept, and the first that were broken.
-fn proof(out: &mut impl Write, seed: u64, findings: &Findings) -> anyhow::Result<()> {
+pub(crate) fn proof(out: &mut impl Write, seed: u64, findings: &Findings) -> anyhow::Result<()> {
     writeln!(out, "{}", table(findings))?;
     for violation in findings.violations.iter().take(TOLD) {
         let breach = violation.breach;
@@ -187,7 +187,8 @@ fn millis(time: Option<Duration>) -> Option<u64> {
     time.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
 }
 
-fn json(server: &str, seed: u64, findings: &Findings) -> Value {
+/// Returns the result for programs.
+pub(crate) fn json(server: &str, seed: u64, findings: &Findings) -> Value {
     let times = |times: &Times| {
         json!({
             "n": times.sorted.len(),

@@ -141,17 +141,37 @@ impl RawHandler for Recorder {
     }
 }
 
+/// The latest deliveries that have begun: a run that is rolled back may be run again in the same
+/// delivery. It is bounded, because a soak measures the memory of its process.
+#[derive(Default)]
+struct Begun {
+    latest: HashSet<(Share, u32)>,
+    earlier: HashSet<(Share, u32)>,
+}
+
+impl Begun {
+    /// Far more than run at once.
+    const MOST: usize = 1000;
+
+    /// Notes that it begins, and returns whether it has not begun before.
+    fn begins(&mut self, token: (Share, u32)) -> bool {
+        if self.latest.len() >= Self::MOST {
+            self.earlier = std::mem::take(&mut self.latest);
+        }
+        !self.earlier.contains(&token) && self.latest.insert(token)
+    }
+}
+
 /// A transactional handler.
 struct Booker {
     record: Arc<Record>,
-    /// Deliveries that have begun: a run that is rolled back may be run again in the same delivery.
-    begun: Mutex<HashSet<(Share, u32)>>,
+    begun: Mutex<Begun>,
 }
 
 impl Booker {
     fn begins(&self, token: (Share, u32)) -> bool {
         let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
-        begun.insert(token)
+        begun.begins(token)
     }
 }
 

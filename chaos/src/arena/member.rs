@@ -80,6 +80,8 @@ struct State {
     child: Option<Child>,
     ended: Instant,
     retired: bool,
+    /// How many processes ended otherwise than well.
+    failures: usize,
 }
 
 impl Member {
@@ -97,6 +99,7 @@ impl Member {
             child: None,
             ended: Instant::now(),
             retired: false,
+            failures: 0,
         };
         let member =
             Self { program, proxy, url, folder: folder.to_owned(), state: Mutex::new(state) };
@@ -111,6 +114,16 @@ impl Member {
     /// Returns the process that currently fills the place.
     pub(crate) fn actor(&self) -> Actor {
         self.state().actor
+    }
+
+    /// Returns the id of that process, if it lives.
+    pub(crate) fn id(&self) -> Option<u32> {
+        self.state().child.as_ref().map(Child::id)
+    }
+
+    /// Returns how many processes of this place have ended otherwise than well.
+    pub(crate) fn failures(&self) -> usize {
+        self.state().failures
     }
 
     /// Sends a signal; returns false if there is no process to receive it.
@@ -129,6 +142,7 @@ impl Member {
             let Some(status) = child.try_wait()? else { return Ok(None) };
             state.child = None;
             state.ended = Instant::now();
+            state.failures += usize::from(!status.success());
             return Ok(Some(status));
         }
         if !state.retired && state.ended.elapsed() >= RESTART {

@@ -93,6 +93,17 @@ impl Arena {
 
     /// Returns what is in the tables now.
     pub(crate) async fn leftovers(&self) -> anyhow::Result<Leftovers> {
+        let mut leftovers = self.unfinished().await?;
+        if self.queue == Queue::Product {
+            leftovers.traces = self.traces().await?;
+            leftovers.found = self.found().await?;
+        }
+        Ok(leftovers)
+    }
+
+    /// Returns the same without traces and without what can be looked up, which may be kept for a
+    /// short time only.
+    pub(crate) async fn unfinished(&self) -> anyhow::Result<Leftovers> {
         let unsettled = match self.queue {
             Queue::Product => {
                 "SELECT m.msg_id, m.body, t.name AS topic FROM queue_message m \
@@ -135,8 +146,6 @@ impl Arena {
                 *leftovers.effects.entry(row.tag()?).or_default() += 1;
             }
             leftovers.behind = self.behind().await?;
-            leftovers.traces = self.traces().await?;
-            leftovers.found = self.found().await?;
         }
         Ok(leftovers)
     }
