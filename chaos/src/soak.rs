@@ -107,6 +107,12 @@ async fn soak(args: &SoakArgs, seed: u64, folder: &Path) -> anyhow::Result<bool>
         let twice = findings.duplicates;
         failures.push(format!("{twice} deliveries of queues that no handler had asked for"));
     }
+    // Two samples are the least that show a series; half of the planned ones, that they kept pace.
+    let taken = series.first().map_or(0, |series| series.points.len());
+    let planned = time.as_secs() / sample::EVERY.as_secs();
+    if u64::try_from(taken)? * 2 < planned || taken < 2 {
+        failures.push(format!("only {taken} of {planned} samples were taken"));
+    }
     plot::draw(&args.out, &series, (time >= SHORTEST).then(|| warm_up(time)))?;
     let judged = series.iter().map(|series| (series.key.clone(), judge(series, time))).collect();
     let outcome = Outcome { seed, time, restarts, judged, failures };

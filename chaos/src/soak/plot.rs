@@ -66,6 +66,10 @@ fn draw_lines(
     let last = lines.iter().filter_map(|series| series.points.last());
     let right = last.map(|point| minutes(point).0).fold(0.0, f64::max);
     let highest = lines.iter().map(|series| top(series)).fold(0.0, f64::max) * 1.08;
+    let across = match warm_up {
+        Some(_) => "minutes (shaded: the warm-up, not judged)",
+        None => "minutes",
+    };
     let area = SVGBackend::new(path, SIZE).into_drawing_area();
     area.fill(&WHITE).map_err(failed)?;
     let (chart_area, legend_area) = area.split_horizontally(680);
@@ -79,7 +83,7 @@ fn draw_lines(
     }
     chart
         .configure_mesh()
-        .x_desc("minutes (shaded: the warm-up, not judged)")
+        .x_desc(across)
         .y_desc(unit)
         .light_line_style(TRANSPARENT)
         .draw()

@@ -17,7 +17,7 @@ use crate::arena::{Arena, Member, ServerKind};
 use crate::tag::Actor;
 
 /// How often a sample is taken.
-const EVERY: Duration = Duration::from_secs(5);
+pub(super) const EVERY: Duration = Duration::from_secs(5);
 
 /// The tables of the queue.
 const TABLES: &str = "SELECT CAST(table_name AS CHAR) AS name FROM information_schema.tables \
