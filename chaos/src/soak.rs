@@ -59,8 +59,8 @@ pub(crate) struct SoakArgs {
 }
 
 /// The roles of which one process, the first, lives as long as the run: a leak shows only in a
-/// process that lives. The rest of the fleet restarts. The first janitor is the one that sweeps, and
-/// the caller is one session at the server for the whole time.
+/// process that lives. The rest of the fleet restarts. The first janitor is the one that sweeps,
+/// and the caller is one session at the server for the whole time.
 const LASTING: [Role; 4] = [Role::Janitor, Role::Recorder, Role::Caller, Role::Sender];
 
 /// How long the server may take to forget the sessions of processes that have ended.
@@ -90,8 +90,8 @@ async fn soak(args: &SoakArgs, seed: u64, folder: &Path) -> anyhow::Result<bool>
     let arena = Arena::prepare(Queue::Product, None, args.url.clone(), None, folder).await?;
     ageing::shorten(&arena).await?;
     let bar = run::progress(time);
-    // A quiet phase has no restarts. A member that ends before a retry is due gives back what it had
-    // handled behind it, so groups may get that twice; queues may not, which is judged below.
+    // A quiet phase has no restarts. A member that ends before a retry is due gives back what it
+    // had handled behind it, so groups may get that twice; queues may not: that is judged below.
     run::phase(&arena, &bar, "faults")?;
     let load = Load { rate: args.rate, work_ms: 40, consumers: 4, concurrency: 16 };
     arena.fleet.muster(load, Duration::ZERO, seed).await?;

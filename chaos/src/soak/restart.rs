@@ -2,8 +2,8 @@
 //!
 //! The restarts are spread over the minute: each process has its own second of it. If all processes
 //! restarted at once, every series would be a saw-tooth, the load would pause each minute, and a
-//! sample would show where in the minute it was taken. One after the other, the load stays even, and
-//! each minute has the same mix.
+//! sample would show where in the minute it was taken. One after the other, the load stays even,
+//! and each minute has the same mix.
 
 use std::sync::Arc;
 use std::time::Duration;
