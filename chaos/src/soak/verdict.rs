@@ -263,7 +263,8 @@ mod tests {
     #[test]
     fn a_history_is_judged_by_its_most_and_not_by_its_slope() {
         assert_eq!(verdict(Kind::History, 100.0, |at| 500.0 + at), Verdict::Bounded);
-        let peak = |at: f64| if (1_999.0..2_001.0).contains(&at) { 2.0 * HISTORY_BOUND } else { 500.0 };
+        let peak =
+            |at: f64| if (1_999.0..2_001.0).contains(&at) { 2.0 * HISTORY_BOUND } else { 500.0 };
         assert_eq!(verdict(Kind::History, 100.0, peak), Verdict::BeyondBound);
         let early = |at: f64| if at < 500.0 { 2.0 * HISTORY_BOUND } else { 500.0 };
         assert_eq!(verdict(Kind::History, 100.0, early), Verdict::Bounded);
