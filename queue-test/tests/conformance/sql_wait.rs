@@ -35,12 +35,21 @@ async fn take_bell(scene: &mut Scene) -> Listener {
     bell
 }
 
-/// Rings it, which succeeds only while the session waits.
+/// Rings it, which succeeds only while the session waits, and takes it back.
 async fn ring(scene: &mut Scene, bell: Listener) {
     until("it is rung", async || {
         doorbell::ring(&mut scene.conn, &[bell]).await.unwrap() == Some(bell.worker)
     })
     .await;
+    until("it is taken back", async || doorbell::take(&mut scene.conn, bell).await.unwrap()).await;
+}
+
+/// Returns once the session of this connection id waits for its bell.
+async fn waits(scene: &mut Scene, id: u64) {
+    let waits = format!(
+        "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE ID = {id} AND STATE = 'User lock'"
+    );
+    until("it waits", async || scene.number(&waits).await == 1).await;
 }
 
 #[tokio::test]
@@ -50,14 +59,14 @@ async fn a_claim_that_waits_is_woken_by_its_bell_and_waits_again_if_nothing_is_t
     let script = async {
         let bell = take_bell(&mut scene).await;
         ring(&mut scene, bell).await;
-        until("the bell is taken", async || doorbell::take(&mut scene.conn, bell).await.unwrap())
-            .await;
-        // Twice: the first ring woke it, found nothing, and it waits again.
+        // The first ring woke it, it found nothing, and it waits again.
         ring(&mut scene, bell).await;
-        until("the bell is taken", async || doorbell::take(&mut scene.conn, bell).await.unwrap())
-            .await;
         scene.enqueue(1).await;
-        ring(&mut scene, bell).await;
+        until("it has claimed", async || {
+            doorbell::ring(&mut scene.conn, &[bell]).await.unwrap();
+            scene.number("SELECT COUNT(*) FROM queue_claim").await == 1
+        })
+        .await;
     };
     let (rows, ()) = tokio::join!(consumer.conn.query::<Row, _>(WAIT), script);
     assert_eq!(rows.unwrap().len(), 1);
@@ -105,12 +114,7 @@ async fn a_claim_that_waits_has_no_transaction_open_and_ends_by_kill_query() {
     let script = async {
         let bell = take_bell(&mut scene).await;
         ring(&mut scene, bell).await;
-        until("the bell is taken", async || doorbell::take(&mut scene.conn, bell).await.unwrap())
-            .await;
-        let waits = format!(
-            "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE ID = {id} AND STATE = 'User lock'"
-        );
-        until("it waits", async || scene.number(&waits).await == 1).await;
+        waits(&mut scene, id).await;
         assert_eq!(scene.transactions().await.len(), 0);
         scene.sql(&format!("KILL QUERY {id}")).await;
     };
@@ -128,10 +132,10 @@ async fn a_session_whose_client_is_gone_waits_no_longer() {
     let mut consumer = consumer(&scene).await;
     let id = consumer.id().await;
     let call = tokio::spawn(async move { consumer.conn.query::<Row, _>(WAIT).await });
-    let bell = take_bell(&mut scene).await;
-    ring(&mut scene, bell).await;
-    until("the bell is taken", async || doorbell::take(&mut scene.conn, bell).await.unwrap()).await;
+    take_bell(&mut scene).await;
+    waits(&mut scene, id).await;
     call.abort();
+    call.await.unwrap_err();
     scene.enqueue(1).await;
     let there = format!("SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE ID = {id}");
     until("its session ends", async || scene.number(&there).await == 0).await;
