@@ -42,7 +42,21 @@ impl Model {
         link.batch(sql).await
     }
 
-    /// Returns how many sessions wait for a row.
+    /// Returns the number that a query without values answers; `None` is NULL.
+    ///
+    /// # Errors
+    /// The error that the server would return.
+    ///
+    /// # Panics
+    /// If the connection is not to the model, or the answer is no number.
+    pub async fn number(link: &mut Link, sql: &str) -> diesel::QueryResult<Option<i64>> {
+        let Link::Model(conn) = link else { panic!("a connection to the model") };
+        let answer = conn.run(sql, &[]).await?;
+        let bytes = answer.rows[0].values[0].as_ref();
+        Ok(bytes.map(|bytes| i64::from_ne_bytes(bytes[..].try_into().expect("a number"))))
+    }
+
+    /// Returns how many sessions wait for a row or a name.
     #[must_use]
     pub fn lock_waits(&self) -> usize {
         let engine = self.server.engine.borrow();

@@ -2,6 +2,7 @@
 
 mod client;
 mod hole;
+mod rings;
 mod session;
 
 use std::cell::{Cell, RefCell};
@@ -19,6 +20,8 @@ use tokio::time::Instant;
 
 use self::client::Client;
 use self::hole::Hole;
+pub(crate) use self::rings::RingFates;
+pub use self::rings::WakeUps;
 pub(crate) use self::session::Fate;
 use crate::model::{Engine, Facts, Failure, Outcome};
 use crate::rules::Rule;
@@ -58,6 +61,8 @@ pub(crate) struct Server {
     up: Cell<bool>,
     pub(crate) limit: Cell<usize>,
     pub(crate) fates: RefCell<Fates>,
+    pub(crate) ring_fates: Cell<RingFates>,
+    pub(crate) wake_ups: Cell<WakeUps>,
     origin: Instant,
     started: Cell<Instant>,
     /// How far the clock is wrong, in microseconds.
@@ -93,6 +98,8 @@ impl Server {
             up: Cell::new(true),
             limit: Cell::new(150),
             fates: RefCell::default(),
+            ring_fates: Cell::default(),
+            wake_ups: Cell::default(),
             origin: now,
             started: Cell::new(now),
             skew: Cell::new(0),
@@ -137,8 +144,17 @@ impl Server {
         let hole = self.hole(&host);
         let server = Rc::clone(self);
         tokio::task::spawn_local(
-            session::Session { server, id, handle, hole, requests, hushed: None, killed: false }
-                .serve(),
+            session::Session {
+                server,
+                id,
+                handle,
+                hole,
+                requests,
+                hushed: None,
+                killed: false,
+                echo: None,
+            }
+            .serve(),
         );
         Ok(Box::new(Client::new(sender)))
     }

@@ -40,8 +40,10 @@ pub(super) struct Session {
     pub(super) transaction: Transaction,
     pub(super) last_insert_id: i128,
     pub(super) waits_for: Option<Id>,
-    /// The wait for a name has timed out.
-    pub(super) timed_out: bool,
+    /// What the functions of name locks have answered the running statement so far.
+    pub(super) answers: Vec<Value>,
+    /// How many of these answers it has got since it last started.
+    pub(super) asked: usize,
     /// The rows that the statement has waited for: it keeps them locked, whether they match or not.
     pub(super) waited: Vec<(usize, Key)>,
     running: Option<(Rc<Statement>, Rc<[Value]>)>,
@@ -167,7 +169,7 @@ impl Engine {
     pub(crate) fn begin(&mut self, id: Id, statement: Rc<Statement>, params: Rc<[Value]>) {
         let session = self.session(id);
         session.running = Some((statement, params));
-        session.timed_out = false;
+        session.answers.clear();
         session.waited.clear();
         self.attempt(id);
         self.go_on();
@@ -188,7 +190,7 @@ impl Engine {
             Some(Wait::Row) => self.fail_waiting(id, Failure::LockWait),
             Some(Wait::Name(_)) => {
                 self.stop_waiting(id);
-                self.session(id).timed_out = true;
+                self.session(id).answers.push(Value::truth(false));
                 self.attempt(id);
             }
             None => {}
@@ -223,6 +225,7 @@ impl Engine {
         let session = self.session(id);
         session.waits_for = None;
         session.wait = None;
+        session.asked = 0;
         let Some((statement, params)) = session.running.clone() else { return };
         let savepoint = session.transaction.undo.len();
         let result = self.run(id, &statement, &params);
@@ -235,6 +238,7 @@ impl Engine {
                     Halt::Row(table, key) => {
                         let session = self.session(id);
                         session.wait = Some(Wait::Row);
+                        session.answers.clear();
                         session.waited.push((table, key.clone()));
                         self.wait_for_row(id, table, &key);
                     }

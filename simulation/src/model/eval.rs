@@ -130,6 +130,16 @@ pub(super) fn eval(
             let (frame, place) = find(frames, Some(GIVEN), name).expect("a column of the new row");
             frames[frame].row[place].clone()
         }
+        // It stops at the first value that is not NULL.
+        Expr::Call(name, arguments) if name == "COALESCE" => {
+            for one in arguments {
+                let value = go(one)?;
+                if value != Value::Null {
+                    return Ok(value);
+                }
+            }
+            Value::Null
+        }
         Expr::Call(name, arguments) => {
             let arguments = arguments.iter().map(go).collect::<Result<Vec<_>, _>>()?;
             return function(name, &arguments, context, ask);
@@ -186,16 +196,12 @@ fn function(
         ("DATABASE", []) => Value::bytes(b"queue"),
         ("UTC_TIMESTAMP", _) => Value::Time(facts.now),
         ("UNIX_TIMESTAMP", []) => Value::Number((facts.now / 1_000_000).into()),
-        ("COALESCE", values) => {
-            values.iter().find(|value| **value != Value::Null).cloned().unwrap_or(Value::Null)
-        }
         ("LEAST", values) => values.iter().min().cloned().unwrap_or(Value::Null),
         ("GREATEST", values) => values.iter().max().cloned().unwrap_or(Value::Null),
-        ("CONCAT" | "SHA2" | "IS_FREE_LOCK" | "IS_USED_LOCK" | "GET_LOCK", values)
-            if values.contains(&Value::Null) =>
-        {
-            Value::Null
-        }
+        (
+            "CONCAT" | "SHA2" | "IS_FREE_LOCK" | "IS_USED_LOCK" | "GET_LOCK" | "RELEASE_LOCK",
+            values,
+        ) if values.contains(&Value::Null) => Value::Null,
         ("CONCAT", values) => {
             Value::bytes(&values.iter().flat_map(Value::text).collect::<Vec<_>>())
         }

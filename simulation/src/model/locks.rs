@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use super::engine::Engine;
 use super::table::{Id, Key};
+use super::value::Value;
 
 /// Why a statement fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +53,7 @@ pub(crate) enum Halt {
 #[derive(Debug)]
 pub(super) struct NameLock {
     pub(super) owner: Id,
+    /// How often its owner has taken it.
     pub(super) times: u32,
     pub(super) waiters: VecDeque<Id>,
 }
@@ -129,8 +131,38 @@ impl Engine {
         }
     }
 
-    pub(super) fn get_name(&mut self, session: Id, name: &[u8], wait: u64) -> Result<bool, Halt> {
-        let timed_out = self.session(session).timed_out;
+    /// Answers a function of name locks. A statement that has waited for a name starts again: it
+    /// gets the answers from before its wait, and that of the wait.
+    pub(super) fn ask_names(
+        &mut self,
+        id: Id,
+        function: &str,
+        arguments: &[Value],
+    ) -> Result<Value, Halt> {
+        let session = self.session(id);
+        session.asked += 1;
+        if let Some(known) = session.answers.get(session.asked - 1) {
+            return Ok(known.clone());
+        }
+        let answer = match (function, arguments) {
+            ("GET_LOCK", [name, wait]) => {
+                let wait = u64::try_from(wait.number()).expect("seconds");
+                Value::truth(self.get_name(id, &name.text(), wait)?)
+            }
+            ("RELEASE_LOCK", [name]) => self.release_name(id, &name.text()),
+            ("RELEASE_ALL_LOCKS", []) => Value::Number(self.free_names(id).into()),
+            ("IS_USED_LOCK", [name]) => match self.names.get(&name.text()) {
+                Some(lock) => Value::Number(lock.owner.into()),
+                None => Value::Null,
+            },
+            ("IS_FREE_LOCK", [name]) => Value::truth(!self.names.contains_key(&name.text())),
+            _ => panic!("unknown to the model: {function}({arguments:?})"),
+        };
+        self.session(id).answers.push(answer.clone());
+        Ok(answer)
+    }
+
+    fn get_name(&mut self, session: Id, name: &[u8], wait: u64) -> Result<bool, Halt> {
         match self.names.get_mut(name) {
             None => {
                 let lock = NameLock { owner: session, times: 1, waiters: VecDeque::new() };
@@ -141,23 +173,44 @@ impl Engine {
                 lock.times += 1;
                 Ok(true)
             }
-            Some(_) if wait == 0 || timed_out => Ok(false),
+            Some(_) if wait == 0 => Ok(false),
             Some(_) => Err(Halt::Name(name.to_vec(), wait)),
         }
     }
 
-    pub(super) fn holder(&self, name: &[u8]) -> Option<Id> {
-        self.names.get(name).map(|lock| lock.owner)
+    /// Lets go of a name once; a session that has taken it twice still holds it after that.
+    fn release_name(&mut self, session: Id, name: &[u8]) -> Value {
+        match self.names.get_mut(name) {
+            None => Value::Null,
+            Some(lock) if lock.owner != session => Value::truth(false),
+            Some(lock) => {
+                lock.times -= 1;
+                if lock.times == 0 {
+                    self.free_name(name);
+                }
+                Value::truth(true)
+            }
+        }
     }
 
-    /// Frees every name that `session` holds.
-    pub(super) fn free_names(&mut self, session: Id) {
-        let held = |lock: &NameLock| lock.owner == session;
-        let freed: Vec<_> =
-            self.names.iter().filter(|(_, l)| held(l)).map(|(name, _)| name.clone()).collect();
-        for name in freed {
-            let lock = self.names.remove(&name);
-            self.awake.extend(lock.into_iter().flat_map(|lock| lock.waiters));
-        }
+    /// Frees a name. The session that has waited for it longest has it at once: its wait was
+    /// answered before the statement that freed the name goes on.
+    fn free_name(&mut self, name: &[u8]) {
+        let Some(lock) = self.names.get_mut(name) else { return };
+        let Some(next) = lock.waiters.pop_front() else {
+            self.names.remove(name);
+            return;
+        };
+        (lock.owner, lock.times) = (next, 1);
+        self.session(next).answers.push(Value::truth(true));
+        self.awake.push_back(next);
+    }
+
+    /// Frees every name that `session` holds. Returns how often it had taken them.
+    pub(super) fn free_names(&mut self, session: Id) -> u32 {
+        let held = self.names.iter().filter(|(_, lock)| lock.owner == session);
+        let held: Vec<_> = held.map(|(name, lock)| (name.clone(), lock.times)).collect();
+        held.iter().for_each(|(name, _)| self.free_name(name));
+        held.iter().map(|(_, times)| times).sum()
     }
 }

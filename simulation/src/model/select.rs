@@ -205,20 +205,10 @@ fn is_aggregate(expr: &Expr) -> bool {
 
 impl Ask for Engine {
     fn call(&mut self, name: &str, arguments: &[Value], session: u64) -> Result<Value, Halt> {
-        let name_of = |value: &Value| value.text();
-        Ok(match (name, arguments) {
-            ("LAST_INSERT_ID", []) => Value::Number(self.session(session).last_insert_id),
-            ("GET_LOCK", [name, wait]) => {
-                let wait = u64::try_from(wait.number()).expect("seconds");
-                Value::truth(self.get_name(session, &name_of(name), wait)?)
-            }
-            ("IS_USED_LOCK", [name]) => match self.holder(&name_of(name)) {
-                Some(holder) => Value::Number(holder.into()),
-                None => Value::Null,
-            },
-            ("IS_FREE_LOCK", [name]) => Value::truth(self.holder(&name_of(name)).is_none()),
-            _ => panic!("unknown to the model: {name}({arguments:?})"),
-        })
+        match (name, arguments) {
+            ("LAST_INSERT_ID", []) => Ok(Value::Number(self.session(session).last_insert_id)),
+            _ => self.ask_names(session, name, arguments),
+        }
     }
 
     fn query(

@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::client::Request;
 use super::hole::Hole;
+use super::rings::{Echo, hush, is_rung, is_wait};
 use super::{Handle, Server};
 use crate::model::{Failure, Outcome, Value, Wait};
 use crate::sql::Statement;
@@ -48,6 +49,8 @@ pub(super) struct Session {
     pub(super) hushed: Option<String>,
     /// Whether the last statement was killed.
     pub(super) killed: bool,
+    /// The answer to the next wait for a bell, if the last ring is told twice.
+    pub(super) echo: Option<Answer>,
 }
 
 impl Session {
@@ -74,13 +77,7 @@ impl Session {
                 break;
             }
             let statement = self.server.parse(&text);
-            let executed = if self.hushes(fate, &text) {
-                Some(Ok(Answer::default()))
-            } else if fate == Fate::Killed {
-                Some(self.server.killed(&statement))
-            } else {
-                self.execute(&statement, &values).await
-            };
+            let executed = self.answer(fate, &text, &statement, &values, reply.is_some()).await;
             self.killed = fate == Fate::Killed;
             let Some(mut outcome) = executed else { break };
             self.hide_count(&text, &values, &mut outcome);
@@ -146,7 +143,12 @@ impl Session {
         }
         // Commits are where outcomes become unknown.
         let commits = text == "COMMIT" || text.contains("ON DUPLICATE KEY UPDATE claim_no");
-        let weight = if commits { 250 } else { 1000 };
+        let weight = match text {
+            _ if commits => 250,
+            // It takes seconds.
+            _ if is_wait(text) => 60,
+            _ => 1000,
+        };
         let mut at = self.server.below(weight);
         for (fate, share) in fates.iter() {
             if at < *share {
@@ -176,8 +178,54 @@ impl Session {
         }
     }
 
-    /// Runs a statement to its end; `None` if the server crashes before it.
-    async fn execute(&self, statement: &Rc<Statement>, values: &[Bound]) -> Option<Outcome> {
+    /// Returns the outcome of a statement with its fate; `None` if the server crashes before it.
+    async fn answer(
+        &mut self,
+        fate: Fate,
+        text: &str,
+        statement: &Rc<Statement>,
+        values: &[Bound],
+        is_known: bool,
+    ) -> Option<Outcome> {
+        if self.hushes(fate, text) {
+            return Some(Ok(Answer::default()));
+        }
+        if fate == Fate::Killed {
+            return Some(self.server.killed(statement));
+        }
+        if is_wait(text)
+            && let Some(echo) = self.echo.take()
+        {
+            return Some(Ok(echo));
+        }
+        let mut outcome = self.execute(statement, values, is_known).await?;
+        if let Ok(answer) = &mut outcome
+            && is_wait(text)
+            && is_rung(answer)
+        {
+            self.echo(answer).await;
+        }
+        Some(outcome)
+    }
+
+    /// Tells a session that was rung, or not: wake-ups are lost, late and doubled.
+    async fn echo(&mut self, answer: &mut Answer) {
+        match self.server.echo() {
+            Echo::Plain => {}
+            Echo::Lost => hush(answer),
+            Echo::Late(by) => sleep(by).await,
+            Echo::Doubled => self.echo = Some(answer.clone()),
+        }
+    }
+
+    /// Runs a statement to its end; `None` if the server crashes before it. A wait for a name ends
+    /// when its client leaves, if the server can learn that.
+    async fn execute(
+        &mut self,
+        statement: &Rc<Statement>,
+        values: &[Bound],
+        is_known: bool,
+    ) -> Option<Outcome> {
         let params = values.iter().map(value).collect();
         self.server.act(|engine| engine.begin(self.id, Rc::clone(statement), params));
         loop {
@@ -185,15 +233,20 @@ impl Session {
                 Some(outcome) => Err(outcome),
                 None => Ok(engine.wait(self.id)),
             });
+            let may_leave = is_known && matches!(wait, Ok(Some(Wait::Name(_))));
             let longest = match wait {
                 Err(outcome) => return Some(outcome),
                 Ok(Some(Wait::Row)) | Ok(None) => Duration::from_secs(1),
                 Ok(Some(Wait::Name(seconds))) => Duration::from_secs(seconds),
             };
             let until = Instant::now() + longest;
+            let (requests, hole) = (&mut self.requests, &self.hole);
             tokio::select! {
                 biased;
                 () = self.handle.signal.notified() => {}
+                () = left(requests, hole), if may_leave => {
+                    self.server.act(|engine| engine.interrupt(self.id));
+                }
                 () = sleep_until(until) => self.server.act(|engine| engine.time_out(self.id)),
             }
             if self.handle.dead.get() {
@@ -257,6 +310,12 @@ impl Session {
             format!("conn {}{fate}: {text} [{}]: {outcome}", self.id, numbers.join(" "))
         });
     }
+}
+
+/// Waits until a client that waits for an answer has left, and its host's packets pass.
+async fn left(requests: &mut mpsc::UnboundedReceiver<Request>, hole: &Hole) {
+    while requests.recv().await.is_some() {}
+    hole.passed().await;
 }
 
 /// Returns whether the server plans a range for it: not where keys are joined from a list, nor
