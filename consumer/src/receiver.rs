@@ -155,10 +155,12 @@ impl Receiver {
             // Only for this turn: the caller may drop this future, and ask again much later.
             let mut idleness = self.bell.idleness();
             idleness.as_mut().into_iter().for_each(|it| it.set(self.poll.is_idle()));
+            // In order, so that a simulation can repeat it.
             tokio::select! {
-                () = tokio::time::sleep_until(due) => self.claim().await,
+                biased;
                 () = self.wakes.next() => self.poll.wake(),
                 () = self.bell.turned() => self.poll.wake(),
+                () = tokio::time::sleep_until(due) => self.claim().await,
             }
         }
     }

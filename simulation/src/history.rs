@@ -19,7 +19,7 @@ use crate::chaos::{kill, storm};
 use crate::effects::written;
 use crate::recorder::{Cancelled, EndState};
 use crate::rules::{Rule, Subject};
-use crate::server::Server;
+use crate::server::{Server, WakeUps};
 use crate::settings::{SEARCHABLE, Weather};
 use crate::stage::{Stage, Way};
 use crate::stream::create;
@@ -52,6 +52,8 @@ pub struct Played {
     pub cancelled: Cancelled,
     /// Runs that continued from a checkpoint of an earlier run.
     pub resumed: usize,
+    /// What became of the wake-ups by the doorbell.
+    pub wake_ups: WakeUps,
     /// Everything that happened, if asked for.
     pub log: Vec<String>,
 }
@@ -67,6 +69,8 @@ pub struct Cast {
     pub without: Option<Rule>,
     /// Whether the server often executes statements after their connection broke.
     pub late: bool,
+    /// Whether the consumers of every queue are receivers that wait for their bells.
+    pub bells: bool,
 }
 
 /// Plays the history of `seed`, and keeps its log if `logged`.
@@ -85,6 +89,7 @@ pub fn play(seed: u64, cast: Cast, logged: bool) -> Played {
         let settings = settings(seed, cast);
         let stage = Stage::new(Rc::clone(&server), settings, connects, crashes);
         server.note(&format!("{:?}", stage.settings));
+        server.ring_fates.set(stage.settings.bells.map(|bells| bells.fates).unwrap_or_default());
         prepare(&stage).await;
         let mut troupe = Troupe::new(Rc::clone(&stage));
         let watching = tokio::task::spawn_local(watch_keys(Rc::clone(&stage)));
@@ -109,6 +114,7 @@ pub fn play(seed: u64, cast: Cast, logged: bool) -> Played {
             effects: recorder.effects,
             cancelled: recorder.cancelled,
             resumed: recorder.resumed,
+            wake_ups: server.wake_ups.get(),
             log: server.log.take().unwrap_or_default(),
         }
     })
@@ -240,6 +246,7 @@ async fn recover(
         }
         sleep(Duration::from_millis(500)).await;
         look_up(stage);
+        stage.check_bells();
         let left = ["queue_message", "queue_scheduled", "queue_claim"];
         let drained = left.iter().all(|table| stage.rows(table) == 0) && stage.is_read();
         let drained = drained && stage.behind().is_none();

@@ -38,4 +38,5 @@ pub use self::alone::Model;
 pub use self::history::{Cast, Played, phases_around, play};
 pub use self::recorder::Cancelled;
 pub use self::rules::{Rule, Subject};
+pub use self::server::WakeUps;
 pub use self::settings::Weather;

@@ -11,6 +11,7 @@ use rowmq_core::worker::SettleOutcome;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
+use crate::rules::Rule;
 use crate::stage::Stage;
 
 /// Runs it until it is killed.
@@ -21,8 +22,11 @@ pub(crate) async fn receive(stage: Rc<Stage>, name: String) {
         claim_strategy: stage.settings.strategy,
         // It would run in a separate thread.
         sweep: false,
-        // The model has no RELEASE_LOCK.
-        doorbell: DoorbellMode::Off,
+        doorbell: match stage.settings.bells {
+            Some(_) => DoorbellMode::Auto,
+            None => DoorbellMode::Off,
+        },
+        safety_poll: safety(&stage),
         ..ConsumerOptions::default()
     };
     loop {
@@ -37,6 +41,15 @@ pub(crate) async fn receive(stage: Rc<Stage>, name: String) {
     }
 }
 
+/// Returns how long a receiver relies on the sweeper: without the rule, for ever.
+fn safety(stage: &Stage) -> Duration {
+    match (stage.settings.rule, stage.settings.bells) {
+        (Some(Rule::ListenersLook), _) => Duration::from_secs(3600),
+        (_, Some(bells)) => bells.safety,
+        (_, None) => ConsumerOptions::default().safety_poll,
+    }
+}
+
 /// Takes deliveries, some of them while others are in hand, until it wants to register again.
 async fn hand_out(stage: &Rc<Stage>, name: &str, mut receiver: Receiver) {
     let most = 1 + stage.below(4) as usize;
@@ -46,8 +59,12 @@ async fn hand_out(stage: &Rc<Stage>, name: &str, mut receiver: Receiver) {
         if in_hand.len() == most {
             in_hand.join_next().await;
         }
-        match receiver.receive().await {
+        stage.vigil.borrow_mut().receives(name, true);
+        let received = receiver.receive().await;
+        stage.vigil.borrow_mut().receives(name, false);
+        match received {
             Ok(received) => {
+                stage.vigil.borrow_mut().takes(name);
                 let worker = stage.claimant(&received);
                 let one = std::slice::from_ref(&*received);
                 stage.recorder.borrow_mut().deliver(name, worker, one);
@@ -60,19 +77,25 @@ async fn hand_out(stage: &Rc<Stage>, name: &str, mut receiver: Receiver) {
         }
     }
     while in_hand.join_next().await.is_some() {}
+    stage.vigil.borrow_mut().leaves(name);
     let closed = receiver.close().await;
     stage.server.note(&format!("{name} closes: {closed:?}"));
 }
 
 async fn handle(stage: Rc<Stage>, name: String, received: Received) {
+    settle(&stage, &name, received).await;
+    stage.vigil.borrow_mut().settles(&name);
+}
+
+async fn settle(stage: &Rc<Stage>, name: &str, received: Received) {
     stage.doze(stage.run_time()).await;
-    stage.die_of_poison(&name, std::slice::from_ref(&*received)).await;
+    stage.die_of_poison(name, std::slice::from_ref(&*received)).await;
     let delivery: Delivery = (*received).clone();
-    let ask = |settlement| stage.recorder.borrow_mut().ask(&name, &delivery, &settlement);
+    let ask = |settlement| stage.recorder.borrow_mut().ask(name, &delivery, &settlement);
     if stage.below(12) == 0 {
         ask(Settlement::Release);
         drop(received);
-        return stage.recorder.borrow_mut().abandon(&name, &delivery);
+        return stage.recorder.borrow_mut().abandon(name, &delivery);
     }
     let (lot, delay) = (stage.below(12), Duration::from_millis(stage.below(400).into()));
     let outcome = RunOutcome::Returned(verdict(lot, delay));
@@ -84,9 +107,9 @@ async fn handle(stage: Rc<Stage>, name: String, received: Received) {
     let mut recorder = stage.recorder.borrow_mut();
     match told {
         // It is settled, or its commit got no answer and the row is gone.
-        Ok(()) => recorder.told(&name, &delivery, SettleOutcome::Unknown),
+        Ok(()) => recorder.told(name, &delivery, SettleOutcome::Unknown),
         // It is fenced, or its worker was dead before the answer arrived.
-        Err(_) => recorder.abandon(&name, &delivery),
+        Err(_) => recorder.abandon(name, &delivery),
     }
 }
 

@@ -155,7 +155,7 @@ impl Recorder {
         story
     }
 
-    fn violated(&mut self, id: Share, what: String) {
+    pub(crate) fn violated(&mut self, id: Share, what: String) {
         self.tell(id, format!("VIOLATION: {what}"));
         self.wrong.get_or_insert((id, what));
     }

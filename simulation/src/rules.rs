@@ -103,6 +103,10 @@ pub enum Rule {
     PartsOfPagesAreRead,
     /// Retention keeps a page while it keeps a message of it.
     PagesAreKept,
+    /// A listener that has heard nothing for the safety time looks for messages itself.
+    ListenersLook,
+    /// The sweeper does not take a bell twice: it lets go of it once, to ring.
+    BellsDoNotStack,
 }
 
 impl Rule {
@@ -128,6 +132,12 @@ impl Rule {
     #[must_use]
     pub fn is_about_late_statements(self) -> bool {
         self == Self::LanesAreFenced
+    }
+
+    /// Returns whether the rule matters only for consumers that wait for their bells.
+    #[must_use]
+    pub fn is_about_bells(self) -> bool {
+        matches!(self, Self::ListenersLook | Self::BellsDoNotStack)
     }
 
     /// Returns a statement of the store as it is without the rule; `None` leaves it unchanged.
@@ -243,6 +253,10 @@ impl Rule {
             Self::PagesAreKept => text.replace(
                 "SELECT offset_no, messages, sequenced_at FROM queue_log",
                 "SELECT offset_no, 1 AS messages, sequenced_at FROM queue_log",
+            ),
+            Self::BellsDoNotStack => text.replace(
+                "WHEN IS_USED_LOCK(?) <=> CONNECTION_ID() THEN 1",
+                "WHEN FALSE AND IS_USED_LOCK(?) <=> CONNECTION_ID() THEN 1",
             ),
             Self::RangesOfDoneRows if text.starts_with("DELETE m") => widened(text)?,
             _ => return None,

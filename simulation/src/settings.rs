@@ -6,6 +6,7 @@ use rowmq_core::model::{Limits, OnDone};
 use rowmq_core::worker::ClaimStrategy;
 
 use crate::rules::Rule;
+use crate::server::RingFates;
 
 /// How long messages of a searchable topic can be looked up.
 pub(crate) const SEARCHABLE: Duration = Duration::from_secs(3600);
@@ -60,8 +61,18 @@ pub(crate) struct Settings {
     pub(crate) told: bool,
     /// Whether consumers take their deliveries from a `Receiver`.
     pub(crate) receives: bool,
+    /// How receivers wait for their bells; if not, they poll.
+    pub(crate) bells: Option<Bells>,
     /// The topic is a stream instead of a queue.
     pub(crate) stream: Option<Streamed>,
+}
+
+/// The bells of receivers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bells {
+    /// How long a receiver relies on the sweeper before it looks for messages itself.
+    pub(crate) safety: Duration,
+    pub(crate) fates: RingFates,
 }
 
 /// A stream and its readers.

@@ -2,10 +2,12 @@
 
 mod committed;
 mod throughput;
+mod vigil;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashSet};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -19,6 +21,7 @@ use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
 use self::throughput::Sums;
+pub(crate) use self::vigil::Vigil;
 use crate::model::{Row, Table, Value};
 use crate::recorder::{EndState, Recorder, Share};
 use crate::server::{Connect, Server};
@@ -58,7 +61,14 @@ pub(crate) struct Stage {
     pub(crate) delayed: RefCell<HashSet<MsgId>>,
     /// What the workers had reported at the last check.
     sums: RefCell<Sums>,
+    pub(crate) vigil: RefCell<Vigil>,
+    /// Unlike that of any other history: consumers of a topic are woken by their database's name,
+    /// and threads play histories beside each other.
+    database: String,
 }
+
+/// Counts histories.
+static STAGES: AtomicU64 = AtomicU64::new(0);
 
 impl Stage {
     pub(crate) fn new(
@@ -84,12 +94,15 @@ impl Stage {
             frontiers: RefCell::default(),
             delayed: RefCell::default(),
             sums: RefCell::default(),
+            vigil: RefCell::default(),
+            database: format!("queue{}", STAGES.fetch_add(1, Ordering::Relaxed)),
         })
     }
 
     /// Returns the server's URL as the process `host` uses it.
     pub(crate) fn url(&self, host: &str) -> ServerUrl {
-        ServerUrl::new(&format!("mysql://queue:queue@{host}:3306/queue")).expect("a URL")
+        let database = &self.database;
+        ServerUrl::new(&format!("mysql://queue:queue@{host}:3306/{database}")).expect("a URL")
     }
 
     pub(crate) fn below(&self, n: u32) -> u32 {

@@ -87,6 +87,7 @@ impl Troupe {
         }
         process.kill().await;
         self.stage.recorder.borrow_mut().died(name);
+        self.stage.vigil.borrow_mut().leaves(name);
         Some(part)
     }
 

@@ -1,6 +1,6 @@
 //! Histories of the protocol, each from a seed. `SIM_SEED=n` plays one and prints all of it,
 //! `SIM_SEEDS=n` plays n histories, from `SIM_FROM` on; `SIM_SECONDS=n` starts no further history
-//! after n seconds.
+//! after n seconds. `SIM_BELLS=1` makes the consumers of every queue wait for their bells.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests: what cannot be had has failed")]
 
@@ -16,6 +16,10 @@ const SEEDS: u64 = 1000;
 
 fn variable(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|value| value.parse().expect(name))
+}
+
+fn cast() -> Cast {
+    Cast { bells: variable("SIM_BELLS").is_some(), ..Cast::default() }
 }
 
 /// Plays `seeds` on every core; returns those that went wrong.
@@ -35,7 +39,7 @@ fn play_all(seeds: std::ops::Range<u64>) -> Vec<(u64, Played)> {
                         if seed >= seeds.end || late {
                             return wrong;
                         }
-                        let played = play(seed, Cast::default(), false);
+                        let played = play(seed, cast(), false);
                         if played.violation.is_some() {
                             wrong.push((seed, played));
                         }
@@ -51,7 +55,7 @@ fn play_all(seeds: std::ops::Range<u64>) -> Vec<(u64, Played)> {
 #[test]
 fn no_history_breaks_a_promise() {
     if let Some(seed) = variable("SIM_SEED") {
-        let played = play(seed, Cast::default(), true);
+        let played = play(seed, cast(), true);
         let log = played.log.join("\n");
         let violation = played.violation.unwrap_or_else(|| "no violation".to_owned());
         panic!("{log}\n\nseed {seed}: {violation}");
@@ -70,8 +74,8 @@ fn no_history_breaks_a_promise() {
 fn a_seed_is_played_the_same_way_every_time() {
     let from = variable("SIM_FROM").unwrap_or(0);
     for seed in from..from + variable("SIM_SEEDS").unwrap_or(20) {
-        let once = play(seed, Cast::default(), true);
-        let again = play(seed, Cast::default(), true);
+        let once = play(seed, cast(), true);
+        let again = play(seed, cast(), true);
         let differs = once.log.iter().zip(&again.log).find(|(a, b)| a != b);
         assert_eq!(differs, None, "seed {seed}");
         assert_eq!((once.trace, once.log.len()), (again.trace, again.log.len()), "seed {seed}");
@@ -104,6 +108,14 @@ fn histories_have_faults_that_are_felt() {
             false => cancelled.iter().any(|n| *n > 0),
         };
         assert!(felt, "{subject:?}: {cancelled:?}");
+        let wake_ups = [
+            sum(|played| played.wake_ups.rung),
+            sum(|played| played.wake_ups.lost),
+            sum(|played| played.wake_ups.late),
+            sum(|played| played.wake_ups.doubled),
+        ];
+        // Only the consumers of queues are receivers.
+        assert!(!is_queue || wake_ups.iter().all(|n| *n > 10), "{wake_ups:?}");
     }
 }
 

@@ -10,9 +10,9 @@ const SEEDS: u64 = 3000;
 #[track_caller]
 fn is_found(rule: Rule, weather: Weather) {
     let (weather, subject) = (Some(weather), Some(rule.subject()));
-    let late = rule.is_about_late_statements();
-    let violation =
-        |seed, without| play(seed, Cast { weather, subject, without, late }, false).violation;
+    let (late, bells) = (rule.is_about_late_statements(), rule.is_about_bells());
+    let cast = |without| Cast { weather, subject, without, late, bells };
+    let violation = |seed, without| play(seed, cast(without), false).violation;
     let found = (0..SEEDS).find(|seed| violation(*seed, Some(rule)).is_some());
     let seed = found.unwrap_or_else(|| panic!("{SEEDS} histories without {rule:?} went well"));
     assert_eq!(violation(seed, None), None, "seed {seed} goes wrong with the rule, too");
@@ -236,4 +236,14 @@ fn reading_only_the_pages_that_a_claim_holds_whole_is_found() {
 #[test]
 fn removing_a_page_of_which_a_message_is_kept_is_found() {
     is_found(Rule::PagesAreKept, Weather::Calm);
+}
+
+#[test]
+fn a_listener_that_never_looks_by_itself_is_found() {
+    is_found(Rule::ListenersLook, Weather::Wild);
+}
+
+#[test]
+fn a_bell_that_is_taken_twice_and_let_go_once_is_found() {
+    is_found(Rule::BellsDoNotStack, Weather::Wild);
 }

@@ -10,7 +10,8 @@ use rowmq_core::worker::ClaimStrategy;
 
 use super::Cast;
 use crate::rules::Subject;
-use crate::settings::{Settings, Streamed, Weather};
+use crate::server::RingFates;
+use crate::settings::{Bells, Settings, Streamed, Weather};
 
 pub(super) fn settings(seed: u64, cast: Cast) -> Settings {
     // A separate generator, so that adding or removing a setting does not change the faults of a
@@ -58,6 +59,7 @@ pub(super) fn settings(seed: u64, cast: Cast) -> Settings {
         checkpoints: false,
         told: false,
         receives: false,
+        bells: None,
         stream: None,
     };
     let drawn = if rng.random_range(0..3) == 0 { Subject::Stream } else { Subject::Queue };
@@ -67,7 +69,7 @@ pub(super) fn settings(seed: u64, cast: Cast) -> Settings {
     };
     let (cancellers, checkpoints) = (rng.random_range(0..=1), rng.random_range(0..3) == 0);
     let told = weather == Weather::Calm || rng.random_range(0..5) == 0;
-    let receives = settings.stream.is_none() && rng.random_range(0..3) == 0;
+    let receives = settings.stream.is_none() && (rng.random_range(0..3) == 0 || cast.bells);
     // A receiver needs some suspects to handle.
     let poison = match settings.poison {
         0 if receives && weather == Weather::Wild => 9,
@@ -76,7 +78,22 @@ pub(super) fn settings(seed: u64, cast: Cast) -> Settings {
     // In wild weather, a statement may arrive so late that it enqueues to a deleted topic, and its
     // message gets another topic: there is nothing to judge.
     let operators = if weather == Weather::Wild { 0 } else { rng.random_range(0..=1) };
-    Settings { poison, cancellers, operators, checkpoints, told, receives, ..settings }
+    let rung = receives && (rng.random_range(0..3) > 0 || cast.bells);
+    let bells = rung.then(|| bells(weather, &mut rng));
+    Settings { poison, cancellers, operators, checkpoints, told, receives, bells, ..settings }
+}
+
+/// Draws how receivers wait for their bells. Where every wake-up is lost, they look often by
+/// themselves: the history must end.
+fn bells(weather: Weather, rng: &mut SmallRng) -> Bells {
+    let fates = match rng.random_range(0..4) {
+        _ if weather == Weather::Calm => RingFates::default(),
+        0 => RingFates::default(),
+        1 => RingFates { lost: 100, ..RingFates::default() },
+        _ => RingFates { lost: 20, late: 20, late_by: 2000, doubled: 20 },
+    };
+    let seconds = if fates.lost == 100 { 1 } else { rng.random_range(1..=5) };
+    Bells { safety: Duration::from_secs(seconds), fates }
 }
 
 /// Draws a limit for a third of the topics. In wild weather some handlers run longer; in mild
