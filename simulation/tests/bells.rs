@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
 fn listener(n: u64) -> Listener {
-    Listener { worker: WorkerId(n), instance: Uuid::from_u128(n.into()) }
+    Listener { worker: WorkerId(n), instance: Uuid::from_u128(n.into()), checksum: 0 }
 }
 
 /// Starts to wait for a bell on a new connection, and returns when it has begun.
@@ -141,8 +141,13 @@ async fn the_sweeper_sees_who_listens_to_what_and_where_messages_are() {
         assert_eq!(doorbell::topics_of(link, id).await.unwrap(), []);
         let topics = [TopicId(3), TopicId(4)];
         assert_eq!(doorbell::listen(link, id, who.instance, &topics).await.unwrap(), 1);
-        let known = Listener { worker: id, instance: who.instance };
-        assert_eq!(doorbell::listeners(link).await.unwrap(), [known]);
+        let known = doorbell::listeners(link).await.unwrap();
+        assert_eq!(
+            known.iter().map(|it| (it.worker, it.instance)).collect::<Vec<_>>(),
+            [(id, who.instance)]
+        );
+        // The CRC-32 of "3,4".
+        assert_eq!(known[0].checksum, 0xc1e9_1dc0);
         assert_eq!(doorbell::topics_of(link, id).await.unwrap(), topics);
 
         let names = ["q", "s"].map(|name| TopicName::new(name).unwrap());

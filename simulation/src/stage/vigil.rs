@@ -16,6 +16,12 @@ use crate::server::RingFates;
 /// one, so that only a look at every topic finds it.
 const RUNG_WITHIN: Duration = Duration::from_secs(2);
 
+/// How many looks it takes at most to begin a message whose wake-ups are lost. A look ends without a
+/// message if another receiver takes the row of a more urgent priority that it has found (seed 898).
+/// Two looks are up to two safety times apart: a lost wake-up ends a wait early, and the next wait
+/// may be as long as the safety time.
+const LOOKS: u32 = 3;
+
 /// How long a claim may take, and the next check may be away.
 const CLAIMED_WITHIN: Duration = Duration::from_millis(500);
 
@@ -90,9 +96,8 @@ impl Stage {
         let most = if bells.fates == RingFates::default() {
             RUNG_WITHIN
         } else {
-            // A lost wake-up ends a wait early, and the next one may be as long as the safety time.
             let late_by = Duration::from_millis(bells.fates.late_by.into());
-            bells.safety * 2 + late_by + CLAIMED_WITHIN
+            bells.safety * 2 * LOOKS + late_by + CLAIMED_WITHIN
         };
         self.see_ready();
         let missed = self.vigil.borrow().missed(most);
