@@ -16,10 +16,10 @@ use crate::server::RingFates;
 /// one, so that only a look at every topic finds it.
 const RUNG_WITHIN: Duration = Duration::from_secs(2);
 
-/// How many looks it takes at most to begin a message whose wake-ups are lost. A look ends without a
-/// message if another receiver takes the row of a more urgent priority that it has found (seed 898).
-/// Two looks are up to two safety times apart: a lost wake-up ends a wait early, and the next wait
-/// may be as long as the safety time.
+/// How many looks it takes at most to begin a message whose wake-ups are lost. A look ends without
+/// a message if another receiver takes the row of a more urgent priority that it has found (seed
+/// 898). Two looks are up to two safety times apart: a lost wake-up ends a wait early, and the next
+/// wait may be as long as the safety time.
 const LOOKS: u32 = 3;
 
 /// How long a claim may take, and the next check may be away.
