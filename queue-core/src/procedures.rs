@@ -264,7 +264,9 @@ mod tests {
             assert!(!heading.comment.is_empty(), "{}", source.name);
             assert!(!heading.comment.contains('\''), "{}", source.name);
             let names = arguments(heading.parameters);
-            assert!(names.iter().all(|name| name.starts_with("in_") || name.starts_with("out_")));
+            let is_told =
+                |name: &&str| ["in_", "out_", "io_"].iter().any(|it| name.starts_with(it));
+            assert!(names.iter().all(is_told), "{}", source.name);
             assert_eq!(names.is_empty(), heading.parameters.trim().is_empty(), "{}", source.name);
         }
     }

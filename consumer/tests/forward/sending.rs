@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use diesel_async::RunQueryDsl;
 use rowmq_core::model::TopicSettings;
 use rowmq_core::{MsgId, NewMessage, Topic, enqueue_to, store};
 use rowmq_test::{PATIENCE, TestDatabase, until};
@@ -45,6 +46,14 @@ impl Scene {
         let mut conn = self.database.connect().await;
         let depth = store::inspect::depth(&mut conn, self.topic.id).await.expect("a depth");
         (depth.unsettled + depth.scheduled, depth.claimed)
+    }
+
+    /// Makes the queue forget that messages were in hand when a forward was killed. Those that it
+    /// happens to twice are handled one by one, and some hundreds of them take minutes.
+    pub(crate) async fn forget_crashes(&self) {
+        let mut conn = self.database.connect().await;
+        let forget = "UPDATE queue_message SET suspicions = 0";
+        diesel::sql_query(forget).execute(&mut conn).await.expect("forgotten");
     }
 
     pub(crate) async fn drained(&self) {

@@ -131,6 +131,7 @@ async fn a_forward_killed_in_the_middle_loses_nothing_and_repeats_by_id() {
         until("in the middle", async || service.confirmed().len() >= stop_at).await;
         forward.signal(Signal::KILL);
     }
+    scene.forget_crashes().await;
     let _last = scene.forward(&arguments);
     scene.drained().await;
     let again = at_least_once(&sent, &service.confirmed());
