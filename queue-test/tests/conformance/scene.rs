@@ -190,6 +190,8 @@ pub(crate) struct Thread {
     pub(crate) database: String,
     /// Whether it runs a statement.
     pub(crate) busy: bool,
+    /// Whether it waits for a name lock.
+    pub(crate) in_line: bool,
 }
 
 /// Returns every session of the server.
@@ -202,12 +204,15 @@ pub(crate) async fn threads(conn: &mut AsyncMysqlConnection) -> Vec<Thread> {
         database: Option<String>,
         #[diesel(sql_type = Text, column_name = "Command")]
         command: String,
+        #[diesel(sql_type = Nullable<Text>, column_name = "State")]
+        state: Option<String>,
     }
     let rows: Vec<Row> = diesel::sql_query("SHOW PROCESSLIST").load(conn).await.unwrap();
     let thread = |row: Row| Thread {
         id: row.id,
         database: row.database.unwrap_or_default(),
         busy: row.command != "Sleep",
+        in_line: row.state.as_deref() == Some("User lock"),
     };
     rows.into_iter().map(thread).collect()
 }

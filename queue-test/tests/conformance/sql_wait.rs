@@ -9,7 +9,7 @@ use rowmq_core::model::TopicId;
 use rowmq_core::store::doorbell::{self, Listener};
 use rowmq_test::until;
 
-use crate::scene::Scene;
+use crate::scene::{Scene, threads};
 use crate::sql_consumer::SqlConsumer;
 
 /// Longer than any test waits.
@@ -46,10 +46,10 @@ async fn ring(scene: &mut Scene, bell: Listener) {
 
 /// Returns once the session of this connection id waits for its bell.
 async fn waits(scene: &mut Scene, id: u64) {
-    let waits = format!(
-        "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE ID = {id} AND STATE = 'User lock'"
-    );
-    until("it waits", async || scene.number(&waits).await == 1).await;
+    until("it waits", async || {
+        threads(&mut scene.conn).await.iter().any(|thread| thread.id == id && thread.in_line)
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -136,8 +136,10 @@ async fn a_session_whose_client_is_gone_waits_no_longer() {
     waits(&mut scene, id).await;
     call.abort();
     call.await.unwrap_err();
-    let there = format!("SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE ID = {id}");
-    until("its session ends", async || scene.number(&there).await == 0).await;
+    until("its session ends", async || {
+        threads(&mut scene.conn).await.iter().all(|thread| thread.id != id)
+    })
+    .await;
 }
 
 #[tokio::test]
