@@ -126,14 +126,14 @@ BEGIN
     -- Claims beat by themselves; where there is nothing to claim, this does.
     UPDATE queue_worker SET beat_no = beat_no + 1, beat_at = UTC_TIMESTAMP(6)
       WHERE id = the_worker AND state = 'alive' AND beat_at < UTC_TIMESTAMP(6) - INTERVAL the_lease * 250 MICROSECOND;
-    -- What it was last given of this topic, and has settled nothing of: nobody works on it, because the
-    -- answer never came. No call can tell its own end from a KILL just before it.
+    -- The last claim of this topic, if the session has settled none of it: its answer never arrived, so no
+    -- program works on it. A call cannot tell whether it ended or was killed just before its end.
     SET the_unsaid = COALESCE(REGEXP_SUBSTR(CONVERT(@queue_unsaid USING latin1), CONCAT('<', the_topic, ':', the_worker, '[.][0-9]+>')), '');
     IF the_unsaid <> '' THEN
       CALL queue_give_back(the_worker, TRIM(TRAILING '>' FROM SUBSTRING_INDEX(the_unsaid, '.', -1)), the_topic, the_pause);
     END IF;
     SELECT COUNT(*) + COALESCE(SUM(priority >= 100), 0) * 1000000 INTO the_held FROM queue_claim WHERE worker_id = the_worker;
-    -- Claims whose messages were cancelled or purged: nobody settles them, and they hold nothing.
+    -- Claims whose messages were cancelled or purged: no session will settle them, and they hold nothing.
     WHILE the_held > 0 AND NOT the_pause AND the_claim IS NOT NULL DO
       SET the_claim = NULL;
       SELECT c.claim_no INTO the_claim FROM queue_claim c WHERE c.worker_id = the_worker
@@ -167,7 +167,7 @@ BEGIN
       SET the_limit = 1;
     ELSE
       -- Where claims begin: where the last one found something, for a second, unless something lower
-      -- was made ready again meanwhile. Dead entries make a walk from the start dear.
+      -- became ready again since then. Deleted rows make a walk from the start expensive.
       IF the_at IS NULL THEN
         SELECT COALESCE(SUM(seq), 0) INTO the_floors FROM queue_floor WHERE topic_id = the_topic;
         IF NOT COALESCE(@queue_mark = CONCAT(the_topic, ':', the_floors) AND @queue_mark_until BETWEEN UTC_TIMESTAMP(6) AND UTC_TIMESTAMP(6) + INTERVAL 1 SECOND, FALSE) THEN
@@ -195,7 +195,7 @@ BEGIN
     END IF;
 
     BEGIN
-      -- Somebody was quicker, or holds a lock for long: nothing is claimed now, and nothing is lost.
+      -- Another session was quicker, or holds a lock for long: this call claims nothing, and nothing is lost.
       DECLARE EXIT HANDLER FOR 1205, 1213, 3572
       BEGIN
         ROLLBACK AND NO CHAIN NO RELEASE;

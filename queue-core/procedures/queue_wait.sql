@@ -1,8 +1,8 @@
 -- Not for callers. Waits until the session is rung, for at most five seconds or io_left, and takes the
--- time from io_left. No transaction and no read view is open meanwhile. The sweeper holds the session's
--- bell, a name lock, and releases it to wake the session (queue-core/src/store/doorbell.rs). io_polls:
--- how many times in a row no sweeper has held it. io_left becomes NULL if the client is gone: nothing
--- may be claimed for it.
+-- time from io_left. While it waits, no transaction and no read view is open. The sweeper holds the
+-- session's bell, a name lock, and releases it to wake the session (queue-core/src/store/doorbell.rs).
+-- io_polls counts how many times in a row no sweeper has held the bell. io_left becomes NULL if the
+-- client is gone: then the caller must claim nothing.
 CREATE PROCEDURE queue_wait(
   IN    in_worker   BIGINT UNSIGNED,
   IN    in_instance BINARY(16),
@@ -25,14 +25,14 @@ BEGIN
   UPDATE queue_worker SET topics = CONCAT_WS(',', topics, in_topic)
     WHERE id = in_worker AND NOT COALESCE(FIND_IN_SET(in_topic, topics), 0);
   IF IS_USED_LOCK(the_bell) IS NULL THEN
-    -- It has just rung, and is being taken back, or nobody rings: then the session polls.
-    -- SLEEP does not notice that a client is gone, so this is kept short.
+    -- Either the bell has just rung and the sweeper is about to take it back, or there is no sweeper. In
+    -- both cases the session polls, for at most five seconds: SLEEP does not notice that a client is gone.
     IF io_polls >= 6 THEN
       SET io_left = LEAST(io_left, 5);
     END IF;
     SET the_step = LEAST(0.005 * POW(2, LEAST(io_polls, 6)), io_left), io_polls = io_polls + 1;
     DO SLEEP(the_step);
-    -- Only what it has waited at most: a clock that is set does not end the wait.
+    -- The planned time, not the measured one: a change of the clock does not end the wait.
     SET io_left = io_left - the_step;
   ELSE
     SET the_step = LEAST(5, CEIL(io_left)), io_polls = 0;

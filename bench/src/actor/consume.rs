@@ -44,7 +44,7 @@ impl RawHandler for Stopwatch {
     }
 }
 
-/// Records how long ago the body was made, unless it tells no time.
+/// Records how long ago the body was made, if it says when.
 pub(super) fn stop_watch(tally: &Tally, body: &[u8]) {
     if let Some(sent @ 1..) = body.first_chunk().map(|bytes| u64::from_be_bytes(*bytes)) {
         tally.picked_up(sent);

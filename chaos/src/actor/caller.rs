@@ -172,7 +172,7 @@ impl Session<'_> {
     async fn claim_of_all(&mut self, topics: &[TopicName]) -> Result<Vec<Row>, Failure> {
         let (mut rows, mut without) = (Vec::new(), Vec::new());
         for (nth, topic) in topics.iter().enumerate() {
-            // Nothing that it holds waits meanwhile.
+            // It waits only while it holds nothing.
             let waits = rows.is_empty() && nth + 1 == topics.len();
             let claimed = self.claim(topic, if waits { WAIT } else { 0 }).await?;
             if claimed.is_empty() {

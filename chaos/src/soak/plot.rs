@@ -10,7 +10,7 @@ use super::series::{Kind, Series};
 
 const SIZE: (u32, u32) = (900, 460);
 
-/// More lines than that cannot be told apart.
+/// The most lines in a plot: with more, the reader cannot tell them apart.
 const MOST: usize = 12;
 
 /// Colours that remain distinct for colour-blind readers (Okabe and Ito).

@@ -246,3 +246,19 @@ impl Duty for Ring {
         Ok(RingReport { listeners: self.bells.len(), rung: self.rung })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_looks_less_often_in_silence_and_least_often_while_every_worker_is_busy() {
+        let found = Instant::now();
+        let ring = Ring { found_at: Some(found), ..Ring::default() };
+        assert_eq!(ring.pause(found), LOOK);
+        assert_eq!(ring.pause(found + SILENT_AFTER), SILENT_LOOK);
+        let busy = Ring { busy_until: Some(found + BUSY_FOR), ..ring };
+        assert_eq!(busy.pause(found), BUSY_LOOK);
+        assert_eq!(busy.pause(found + BUSY_FOR), LOOK);
+    }
+}

@@ -7,7 +7,7 @@ use mysql_async::Row;
 use mysql_async::prelude::Queryable;
 use rowmq_core::model::TopicId;
 use rowmq_core::store::doorbell::{self, Listener};
-use rowmq_test::until;
+use rowmq_test::{PATIENCE, until};
 
 use crate::scene::{Scene, threads};
 use crate::sql_consumer::SqlConsumer;
@@ -88,6 +88,30 @@ async fn a_claim_that_waits_polls_where_no_sweeper_rings() {
     assert_eq!(rows.unwrap().len(), 1);
     consumer.run("CALL queue_leave()").await;
     assert_eq!(doorbell::listeners(&mut scene.conn).await.unwrap(), []);
+}
+
+/// A claim that only discards has nothing to hand out.
+#[tokio::test]
+async fn a_claim_that_finds_only_expired_messages_goes_on_waiting() {
+    let mut scene = Scene::new().await;
+    let mut consumer = consumer(&scene).await;
+    scene.enqueue(1).await;
+    scene.sql("UPDATE queue_message SET expires_at = UTC_TIMESTAMP(6)").await;
+    let script = async {
+        until("it has expired", async || scene.hot().await == (0, 0, 0)).await;
+        scene.enqueue(1).await;
+    };
+    let (rows, ()) = tokio::join!(consumer.conn.query::<Row, _>(WAIT), script);
+    assert_eq!(rows.unwrap().len(), 1);
+}
+
+/// SLEEP does not notice that the client is gone, so a session must not poll for an hour.
+#[tokio::test]
+async fn a_claim_returns_soon_where_no_sweeper_rings() {
+    let scene = Scene::new().await;
+    let mut consumer = consumer(&scene).await;
+    let rows = tokio::time::timeout(PATIENCE, consumer.conn.query::<Row, _>(WAIT)).await;
+    assert!(rows.expect("it does not wait for an hour").unwrap().is_empty());
 }
 
 #[tokio::test]
