@@ -9,6 +9,10 @@ const EAGER: Duration = Duration::from_millis(25);
 /// The time between polls after a long time without work.
 const CAP: Duration = Duration::from_secs(1);
 
+/// The longest wait after a claim that failed: a server that is back, or the new writer of a cluster,
+/// is found within this time.
+const AFTER_FAILURE: Duration = Duration::from_millis(500);
+
 /// The time between attempts to take over a member's name: as soon after the member's death as a
 /// worker learns of claims that were taken back.
 const STANDBY: Duration = Duration::from_millis(50);
@@ -90,7 +94,7 @@ impl Poll {
 
     /// Postpones the next claim after one failed, to spare the server.
     pub(crate) fn failed(&mut self, now: Instant) {
-        self.due = now + jittered(CAP, 0.5);
+        self.due = now + jittered(AFTER_FAILURE, 0.5);
     }
 }
 
@@ -133,7 +137,7 @@ mod tests {
         poll.stands_by(start);
         assert!(poll.due() > start + STANDBY / 2 && poll.due() <= start + STANDBY);
         poll.failed(start);
-        assert!(poll.due() >= start + CAP / 2 && poll.due() <= start + CAP);
+        assert!(poll.due() >= start + AFTER_FAILURE / 2 && poll.due() <= start + AFTER_FAILURE);
     }
 
     #[test]

@@ -115,8 +115,8 @@ impl SpillOptions {
 /// When and for how long messages are sent again until the server acknowledges them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResendPolicy {
-    /// The waits between tries. Default `exponential 50ms..2s`: a server that restarts is typically
-    /// back within one or two seconds.
+    /// The waits between tries. Default `exponential 50ms..500ms`: a server that is back, or the
+    /// new writer of a cluster, is found within half a second.
     pub backoff: RetryPolicy,
     /// How often a batch is tried again at most. Default: as often as `give_up_after` allows.
     pub max_resends: Option<u32>,
@@ -132,7 +132,7 @@ impl Default for ResendPolicy {
         Self {
             backoff: RetryPolicy::Exponential {
                 base: Duration::from_millis(50),
-                cap: Duration::from_secs(2),
+                cap: Duration::from_millis(500),
             },
             max_resends: None,
             give_up_after: Duration::from_secs(120),

@@ -183,6 +183,7 @@ impl Rescue {
         let evidence = Evidence {
             visibility: &facts.visibility,
             incarnation: &facts.incarnation,
+            group: facts.group.as_ref(),
             locks_count: facts.locks_count,
             sees_all: facts.visibility.process || facts.has_view,
             // A list without the sweeper's own session is not valid (seed defect S8).

@@ -5,7 +5,7 @@ mod incarnation;
 mod lock;
 mod row;
 
-pub use self::incarnation::{Incarnation, incarnation};
+pub use self::incarnation::{Incarnation, group, incarnation};
 pub use self::lock::{Role, end_old_session, lock_name, take_lock};
 pub use self::row::{WorkerRow, alive, find, latest, missing};
 

@@ -16,11 +16,10 @@ use crate::server::RingFates;
 /// one, so that only a look at every topic finds it.
 const RUNG_WITHIN: Duration = Duration::from_secs(2);
 
-/// How many looks it takes at most to begin a message whose wake-ups are lost. A look ends without
-/// a message if another receiver takes the row of a more urgent priority that it has found (seed
-/// 898). Two looks are up to two safety times apart: a lost wake-up ends a wait early, and the next
-/// wait may be as long as the safety time.
-const LOOKS: u32 = 3;
+/// How many safety times may pass before a receiver looks for messages whose wake-ups are lost: a
+/// late wake-up may end a wait early for another message, and the next wait may be as long as the
+/// safety time.
+const WAITS: u32 = 2;
 
 /// How long a claim may take, and the next check may be away.
 const CLAIMED_WITHIN: Duration = Duration::from_millis(500);
@@ -97,7 +96,7 @@ impl Stage {
             RUNG_WITHIN
         } else {
             let late_by = Duration::from_millis(bells.fates.late_by.into());
-            bells.safety * 2 * LOOKS + late_by + CLAIMED_WITHIN
+            bells.safety * WAITS + late_by + CLAIMED_WITHIN
         };
         self.see_ready();
         let missed = self.vigil.borrow().missed(most);

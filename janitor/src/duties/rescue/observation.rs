@@ -9,13 +9,15 @@ use rowmq_core::store::process_list::Visibility;
 use rowmq_core::store::worker::{Incarnation, WorkerRow};
 use tokio::time::Instant;
 
-use super::grace::{Grace, are_many};
+use super::grace::{self, Grace, are_many};
 
 /// What one sweep knows about the server.
 #[derive(Debug)]
 pub(super) struct Evidence<'s> {
     pub(super) visibility: &'s Visibility,
     pub(super) incarnation: &'s Incarnation,
+    /// The servers of this server's group, if it is in one and shows them.
+    pub(super) group: Option<&'s HashSet<String>>,
     pub(super) locks_count: bool,
     /// Whether the list holds the sessions of every account, not only of the sweeper's own.
     pub(super) sees_all: bool,
@@ -31,14 +33,24 @@ impl Evidence<'_> {
             && (self.sees_all || self.visibility.account == worker.account)
     }
 
+    /// Returns whether the server that the worker last connected to is gone, and its sessions with
+    /// it: this one has restarted since, or the group has lost that member. Connection ids prove
+    /// nothing then: this server may have given the same ones to others.
+    fn has_lost_server_of(&self, worker: &WorkerRow) -> bool {
+        let server = &worker.incarnation;
+        self.incarnation.succeeds(server)
+            || self.group.is_some_and(|group| !group.contains(&server.server_uid))
+    }
+
     /// Returns whether the worker has no session, as far as the server knows.
     fn misses(&self, worker: &WorkerRow) -> bool {
-        self.locks_count
-            && !worker.locked
-            && self.is_proved_for(worker)
-            && self.list.as_ref().is_some_and(|list| {
-                !list.contains(&worker.conn) && !list.contains(&worker.life_conn)
-            })
+        let unlisted = || {
+            self.is_proved_for(worker)
+                && self.list.as_ref().is_some_and(|list| {
+                    !list.contains(&worker.conn) && !list.contains(&worker.life_conn)
+                })
+        };
+        self.locks_count && !worker.locked && (self.has_lost_server_of(worker) || unlisted())
     }
 }
 
@@ -167,6 +179,8 @@ impl Observations {
             seen.missing = None;
             return Verdict::Alive;
         }
+        let moves = evidence.has_lost_server_of(worker);
+        let grace = if moves { grace.max(grace::OF_A_MOVE) } else { grace };
         let sessions = (worker.conn, worker.life_conn);
         match &seen.missing {
             Some(missing) if missing.sessions == sessions => {

@@ -27,6 +27,13 @@ impl Incarnation {
         self.server_uid == other.server_uid
             && (self.started_at - other.started_at).abs() <= START_TOLERANCE_SECONDS
     }
+
+    /// Returns whether this is a later life of the same server: every session of `earlier` has ended.
+    #[must_use]
+    pub fn succeeds(&self, earlier: &Self) -> bool {
+        self.server_uid == earlier.server_uid
+            && self.started_at - earlier.started_at > START_TOLERANCE_SECONDS
+    }
 }
 
 /// No index: reads the incarnation of the server behind this connection. The variable of its id is
@@ -45,4 +52,14 @@ pub async fn incarnation(conn: &mut impl Connection) -> Result<Incarnation> {
     let uptime: i64 = value(uptime).parse().unwrap_or_default();
     let now = now.first().copied().unwrap_or(0);
     Ok(Incarnation { server_uid: value(uid), started_at: now - uptime })
+}
+
+/// No index: lists the ids of the servers in this server's replication group. A member that has
+/// left it, or was expelled, can no longer commit. MySQL only; needs SELECT on that table.
+pub async fn group(conn: &mut impl Connection) -> Result<Vec<String>> {
+    let statement = Statement::new(
+        "SELECT CAST(MEMBER_ID AS CHAR) AS server_uid \
+         FROM performance_schema.replication_group_members",
+    );
+    load(conn, "list the servers of the group", statement).await
 }

@@ -139,8 +139,10 @@ impl Work {
         }
         cursor.claimed(claim.place, &deliveries, limit);
         let suspect_waits = cursor.suspect_waits;
-        // What the share has no room for may have it later.
-        let more_later = limit < claim.limit && deliveries.len() >= limit as usize;
+        // What the share has no room for may have it later. Where others took all that the look
+        // found, messages of other priorities may be ready.
+        let has_lost = deliveries.is_empty();
+        let more_later = has_lost || (limit < claim.limit && deliveries.len() >= limit as usize);
         Claimed { suspect_waits, more_later, deliveries, ..Claimed::default() }
     }
 

@@ -13,8 +13,10 @@ use crate::rescue::{Why, take_back};
 use crate::store::{claim, rescue};
 use crate::worker::settling::{Batch, Care, SettleOutcome, Settled, Unsettled};
 
-/// The first wait before a settle without a connection is retried; it doubles up to a second.
+/// The first wait before a settle without a connection is retried; each is twice as long as the one
+/// before, up to the longest.
 const BACKOFF: Duration = Duration::from_millis(20);
+const LONGEST_BACKOFF: Duration = Duration::from_millis(500);
 
 /// A delivery within its worker.
 pub(super) type Key = (ClaimNo, RowId);
@@ -88,7 +90,7 @@ impl Work {
                     return Err(error);
                 }
                 tokio::time::sleep(backoff).await;
-                backoff = (backoff * 2).min(Duration::from_secs(1));
+                backoff = (backoff * 2).min(LONGEST_BACKOFF);
             }
             // Half the rows take half the time, and leave half the suspects of a refusal.
             if part.settled.len() > 1 && (slow || !lost) {

@@ -1,7 +1,7 @@
 //! The server itself, and what an installation has once.
 
 use rowmq_core::store::installation::Links;
-use rowmq_core::store::{doctor, grant, installation, migration, procedure, server};
+use rowmq_core::store::{doctor, grant, installation, migration, procedure, server, worker};
 
 use crate::recorder::Recorder;
 use crate::sample::TIME;
@@ -11,6 +11,7 @@ pub(super) async fn all(conn: &mut Recorder) {
     installations(conn).await;
     migrations(conn).await;
     procedures(conn).await;
+    drop(worker::group(conn).await);
     drop(server::status(conn).await);
     drop(server::history_length(conn).await);
     drop(server::table_sizes(conn, &["queue_message", "queue_dead"]).await);

@@ -41,6 +41,7 @@ struct Case {
     start: Instant,
     visibility: Visibility,
     incarnation: Incarnation,
+    group: Option<HashSet<String>>,
     locks_count: bool,
 }
 
@@ -51,6 +52,7 @@ impl Case {
             start: Instant::now(),
             visibility: visibility(true, "janitor@%"),
             incarnation: incarnation(1001),
+            group: None,
             locks_count: true,
         }
     }
@@ -59,6 +61,7 @@ impl Case {
         let evidence = Evidence {
             visibility: &self.visibility,
             incarnation: &self.incarnation,
+            group: self.group.as_ref(),
             locks_count: self.locks_count,
             sees_all: self.visibility.process,
             list,
@@ -141,15 +144,44 @@ fn one_account_for_all_proves_the_list_as_well_as_the_privilege() {
 
 /// H21: connection ids from before a restart of the server mean nothing.
 #[test]
-fn after_a_server_restart_only_a_whole_lease_of_silence_kills() {
-    let mut case = Case { incarnation: incarnation(5_000), ..Case::new() };
+fn after_a_server_restart_a_worker_has_time_to_come_back_and_connection_ids_prove_nothing() {
+    for list in [list(&[]), list(&[7, 8]), None] {
+        let mut case = Case { incarnation: incarnation(5_000), ..Case::new() };
+        for ms in (0..4_000).step_by(300) {
+            assert!(!case.is_dead(&worker(false, 1), list.clone(), ms), "at {ms}");
+        }
+        let dead = Verdict::Dead(Death::SessionsGone);
+        assert_eq!(case.judge(&worker(false, 1), list, 4_000), dead);
+        let back = WorkerRow { incarnation: incarnation(5_000), ..worker(true, 1) };
+        assert_eq!(case.judge(&back, None, 4_100), Verdict::Alive);
+    }
+}
+
+/// Where nothing proves that the former server is gone, its workers may still be at work there.
+#[test]
+fn on_another_server_only_a_lost_member_of_its_group_ends_the_lease_early() {
+    let here = || Incarnation { server_uid: "other".to_owned(), started_at: 5_000 };
+    let group = |members: &[&str]| Some(members.iter().map(|id| (*id).to_owned()).collect());
+    for (group, dies_at) in [
+        (None, 10_000),
+        (group(&["other", "uid"]), 10_000),
+        (group(&["other", "third"]), 4_000),
+    ] {
+        let mut case = Case { incarnation: here(), group, ..Case::new() };
+        for ms in (0..dies_at).step_by(250) {
+            assert!(!case.is_dead(&worker(false, 1), list(&[]), ms), "at {ms}");
+        }
+        assert!(case.is_dead(&worker(false, 1), list(&[]), dies_at));
+    }
+}
+
+/// A server whose clock is set back has not restarted.
+#[test]
+fn a_clock_that_goes_back_proves_no_restart() {
+    let mut case = Case { incarnation: incarnation(500), ..Case::new() };
     for ms in (0..10_000).step_by(300) {
         assert!(!case.is_dead(&worker(false, 1), list(&[]), ms), "at {ms}");
     }
-    assert!(
-        case.is_dead(&worker(false, 1), list(&[7, 8]), 10_000),
-        "connections of others save no worker"
-    );
 }
 
 /// H20: a sweeper that had a gap itself knows nothing about time.
@@ -205,6 +237,7 @@ fn many_that_are_missing_together_have_longer_to_come_back() {
         let evidence = Evidence {
             visibility: &case.visibility,
             incarnation: &case.incarnation,
+            group: None,
             locks_count: true,
             sees_all: true,
             list: list(&[]),
