@@ -37,10 +37,10 @@ where
     diesel::insert_into(orders::table)
         .values((orders::id.eq(order), orders::email.eq("ada@example.com")))
         .execute(conn)?;
-    sql_query("CALL queue_enqueue(?, ?, NULL, NULL, ?, NULL, NULL)")
+    sql_query("CALL queue_send(?, ?, ?)")
         .bind::<Text, _>(topic)
         .bind::<Text, _>(format!("{{\"order\":{order}}}"))
-        .bind::<Text, _>(format!("order-{order}"))
+        .bind::<Text, _>(format!("{{\"biz_id\":\"order-{order}\"}}"))
         .execute(conn)?;
     let id: Enqueued = sql_query("SELECT @queue_msg_id AS msg_id").get_result(conn)?;
     Ok(id.msg_id)

@@ -13,9 +13,9 @@ use mysql_async::{Conn, Error, Transaction, TxOpts};
 async fn place(tx: &mut Transaction<'_>, topic: &str, order: i32) -> Result<String, Error> {
     let insert = "INSERT INTO orders (id, email) VALUES (?, ?)";
     tx.exec_drop(insert, (order, "ada@example.com")).await?;
-    let enqueue = "CALL queue_enqueue(?, ?, NULL, NULL, ?, NULL, NULL)";
-    let (body, biz_id) = (format!("{{\"order\":{order}}}"), format!("order-{order}"));
-    tx.exec_drop(enqueue, (topic, body, biz_id)).await?;
+    let body = format!("{{\"order\":{order}}}");
+    let options = format!("{{\"biz_id\":\"order-{order}\"}}");
+    tx.exec_drop("CALL queue_send(?, ?, ?)", (topic, body, options)).await?;
     Ok(tx.query_first("SELECT @queue_msg_id").await?.unwrap_or_default())
 }
 

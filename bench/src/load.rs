@@ -163,7 +163,7 @@ pub(crate) enum Way {
     Given,
     /// The same, with a unique key for each message that is held until the message is done.
     Unique,
-    /// `CALL queue_enqueue` by the bare driver, prepared, in autocommit; of several messages
+    /// `CALL queue_send` by the bare driver, prepared, in autocommit; of several messages
     /// `CALL queue_send_all` in a transaction.
     Call,
 }

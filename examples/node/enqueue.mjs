@@ -8,10 +8,10 @@ import mysql from 'mysql2/promise';
 /** Stores the order and enqueues its mail, in the caller's transaction; the message's id. */
 async function place(connection, topic, order) {
   await connection.execute('INSERT INTO orders (id, email) VALUES (?, ?)', [order, 'ada@example.com']);
-  await connection.execute('CALL queue_enqueue(?, ?, NULL, NULL, ?, NULL, NULL)', [
+  await connection.execute('CALL queue_send(?, ?, ?)', [
     topic,
     JSON.stringify({ order }),
-    `order-${order}`,
+    JSON.stringify({ biz_id: `order-${order}` }),
   ]);
   const [[row]] = await connection.query('SELECT @queue_msg_id AS msg_id');
   return row.msg_id;

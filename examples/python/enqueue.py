@@ -33,8 +33,8 @@ def place(cursor, topic, order):
     """Stores the order and enqueues its mail, in the caller's transaction; the message's id."""
     cursor.execute("INSERT INTO orders (id, email) VALUES (%s, %s)", (order, "ada@example.com"))
     cursor.execute(
-        "CALL queue_enqueue(%s, %s, NULL, NULL, %s, NULL, NULL)",
-        (topic, json.dumps({"order": order}, separators=(",", ":")), f"order-{order}"),
+        "CALL queue_send(%s, %s, %s)",
+        (topic, json.dumps({"order": order}, separators=(",", ":")), json.dumps({"biz_id": f"order-{order}"})),
     )
     cursor.execute("SELECT @queue_msg_id")
     return cursor.fetchone()[0]

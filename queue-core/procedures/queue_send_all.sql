@@ -1,4 +1,4 @@
--- Enqueues a JSON array of messages: all of them, or none. The first message goes through queue_enqueue_unique,
+-- Enqueues a JSON array of messages: all of them, or none. The first message goes through queue_enqueue,
 -- which checks the account, the topic and the session. One INSERT stores the others. All go singly where the
 -- topic deduplicates their ids, is searchable or leaves traces, and where the INSERT leaves one out: then the
 -- call for that message says what is wrong with it.
@@ -121,14 +121,14 @@ BEGIN
       REPEAT
         FETCH the_ones INTO the_body, the_priority, the_key, the_biz_id, the_headers, the_id;
         SET the_n = the_n + 1;
-        CALL queue_enqueue_unique(in_topic, the_body, NULL, NULL, NULL, NULL, NULL, NULL, the_priority, the_key, the_biz_id, the_headers, the_id);
+        CALL queue_enqueue(in_topic, the_body, NULL, NULL, NULL, NULL, NULL, NULL, the_priority, the_key, the_biz_id, the_headers, the_id);
         SET the_sent = the_sent + (NOT @queue_duplicate), the_same = the_same + @queue_duplicate;
       UNTIL NOT the_singly OR the_n = the_count END REPEAT;
       CLOSE the_ones;
       IF the_n < the_count THEN
         INSERT INTO queue_message (topic_id, priority, msg_id, enqueued_at, ordering_key, biz_id, headers, body)
           SELECT the_topic, COALESCE(priority, 5),
-              -- As in queue_enqueue_unique. MySQL may evaluate UUID() and RAND() once for all rows, hence the number.
+              -- As in queue_enqueue. MySQL may evaluate UUID() and RAND() once for all rows, hence the number.
               UNHEX(IF(id IS NOT NULL, REPLACE(id, '-', ''), CONCAT(LPAD(HEX(FLOOR(UNIX_TIMESTAMP(NOW(6)) * 1000)), 12, '0'),
                 '7', LEFT(random, 3), '8', SUBSTR(random, 4, 15)))),
               UTC_TIMESTAMP(6), ordering_key, biz_id, headers, body

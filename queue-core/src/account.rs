@@ -219,7 +219,7 @@ mod tests {
     fn the_statements_are_for_the_account_that_was_named() {
         let name: AccountName = "o'hara@10.%".parse().expect("a name");
         let statements = Account::Caller.statements(&name);
-        let granted = "ON PROCEDURE queue_enqueue_at TO 'o''hara'@'10.%';";
+        let granted = "ON PROCEDURE queue_send_all TO 'o''hara'@'10.%';";
         assert!(statements.contains(granted), "{statements}");
         assert_eq!("'web'@'%'".parse::<AccountName>(), "web".parse());
         assert!("@%".parse::<AccountName>().is_err());

@@ -55,9 +55,12 @@ const SOURCES: &[Source] = &sources![
     internal "queue_give_back",
     internal "queue_claim_once",
     internal "queue_wait",
-    public "queue_enqueue_unique",
-    public "queue_enqueue_at",
-    public "queue_enqueue",
+    internal "queue_duration",
+    internal "queue_moment",
+    internal "queue_options",
+    internal "queue_enqueue",
+    public "queue_send",
+    public "queue_send_unique",
     public "queue_send_all",
     public "queue_cancel",
     public "queue_claim",
@@ -65,6 +68,9 @@ const SOURCES: &[Source] = &sources![
     public "queue_beat",
     public "queue_leave",
 ];
+
+/// The names of earlier contracts.
+const FORMER: &[&str] = &["queue_enqueue", "queue_enqueue_at", "queue_enqueue_unique"];
 
 /// The names that callers know.
 pub fn public() -> impl Iterator<Item = &'static str> {
@@ -235,7 +241,8 @@ fn forward(source: &Source, name: String, mark: &str, comment: &str, call: &str)
 }
 
 /// Returns the installed procedures to drop: bodies that no link led to when this upgrade began,
-/// whose calls ended long ago, and helpers under plain names, which the first migrations created.
+/// whose calls ended long ago, names of earlier contracts with their links, and helpers under plain
+/// names, which the first migrations created.
 #[must_use]
 pub fn superseded(installed: &BTreeMap<String, String>) -> Vec<String> {
     let checksum = checksum();
@@ -245,10 +252,12 @@ pub fn superseded(installed: &BTreeMap<String, String>) -> Vec<String> {
     };
     let previous: Vec<String> = installed.values().filter_map(target).collect();
     let stays = |name: &String| match name.rsplit_once("__") {
-        Some((_, end)) => {
-            matches!(end, "even" | "odd") || end == checksum || previous.iter().any(|of| of == end)
+        Some((public, "even" | "odd")) => !FORMER.contains(&public),
+        Some((_, end)) => end == checksum || previous.iter().any(|of| of == end),
+        None => {
+            let is_internal = SOURCES.iter().any(|source| source.name == name && !source.public);
+            !is_internal && !FORMER.contains(&name.as_str())
         }
-        None => !SOURCES.iter().any(|source| source.name == name && !source.public),
     };
     installed.keys().filter(|name| !stays(name)).cloned().collect()
 }

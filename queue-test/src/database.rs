@@ -82,7 +82,7 @@ impl TestDatabase {
     }
 
     /// Creates an account that has only these grants, and returns the database's URL for it. Each
-    /// grant has the form `EXECUTE ON PROCEDURE {}.queue_enqueue` or `PROCESS ON *.*`, where `{}`
+    /// grant has the form `EXECUTE ON PROCEDURE {}.queue_send` or `PROCESS ON *.*`, where `{}`
     /// stands for the database. The account is dropped with the database.
     ///
     /// # Panics

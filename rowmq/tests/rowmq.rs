@@ -137,7 +137,7 @@ async fn jobs_of_one_topic_go_to_the_handlers_of_their_kinds() {
 async fn a_message_without_a_kind_goes_to_the_only_handler_and_to_none_of_several() {
     let (database, seen) = (database().await, Seen::default());
     let mut conn = database.connect().await;
-    let by_sql = r#"CALL queue_enqueue('mail', '{"to":"Ada"}', NULL, NULL, NULL, NULL, NULL)"#;
+    let by_sql = r#"CALL queue_send('mail', '{"to":"Ada"}', NULL)"#;
     conn.batch_execute(by_sql).await.expect("enqueued");
     let working = Working::start(worker(database.url(), &seen));
     saw(&seen, &["welcome Ada"]).await;

@@ -37,7 +37,7 @@ fn singly(scale: &Scale, connections: usize, bars: [Option<f64>; 4]) -> Vec<Memb
     let [plain, transaction, lane, receipts] = bars;
     vec![
         Member::new(RAW, raw(Commit::Auto)),
-        Member::new("CALL queue_enqueue", ours(Way::Call)).against(RAW),
+        Member::new("CALL queue_send", ours(Way::Call)).against(RAW),
         barred(Member::new("enqueue_to, no dedupe", ours(Way::Plain)).against(RAW), plain),
         Member::new(RAW_TRANSACTION, raw(Commit::Transaction)),
         barred(

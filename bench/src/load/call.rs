@@ -1,4 +1,4 @@
-//! `CALL queue_enqueue` or `queue_send_all` in a loop, by the bare driver, prepared: as in any
+//! `CALL queue_send` or `queue_send_all` in a loop, by the bare driver, prepared: as in any
 //! language.
 
 use std::time::Instant;
@@ -11,7 +11,7 @@ use super::Enqueue;
 use crate::arena::{Arena, bytes};
 use crate::figure::{Sample, rate};
 
-const ENQUEUE: &str = "CALL queue_enqueue(?, ?, NULL, NULL, NULL, NULL, NULL)";
+const ENQUEUE: &str = "CALL queue_send(?, ?, NULL)";
 const SEND_ALL: &str = "CALL queue_send_all(?, ?)";
 
 pub(super) async fn run(arena: &Arena, enqueue: Enqueue) -> anyhow::Result<Sample> {

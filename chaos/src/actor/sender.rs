@@ -56,7 +56,7 @@ pub(crate) struct SenderArgs {
     /// through the producer's lanes.
     #[arg(long)]
     think_ms: Option<u64>,
-    /// Enqueue by `CALL queue_enqueue` and `queue_send_all` in these transactions, instead of by
+    /// Enqueue by `CALL queue_send` and `queue_send_all` in these transactions, instead of by
     /// the library.
     #[arg(long, requires = "think_ms")]
     by_sql: bool,

@@ -90,7 +90,7 @@ async fn a_topic_that_an_open_transaction_has_written_to_is_not_deleted() {
         [&["topic", "delete", "mail"][..], &["topic", "delete", "mail", "--purge", "--yes"]]
     {
         let mut conn = database.connect().await;
-        conn.batch_execute("BEGIN; CALL queue_enqueue('mail', 'x', NULL, NULL, NULL, NULL, NULL)")
+        conn.batch_execute("BEGIN; CALL queue_send('mail', 'x', NULL)")
             .await
             .expect("enqueued");
         let sentence = rowmq.refuse(arguments);

@@ -102,7 +102,7 @@ async fn the_next_releases_migration_stops_nobody_of_this_one() {
     let () = migrated;
     sent += 40;
     // A program of this release that starts now, and SQL that knows only this release's columns.
-    let call = "CALL queue_enqueue('orders', 'by SQL', NULL, NULL, NULL, NULL, NULL)";
+    let call = "CALL queue_send('orders', 'by SQL', NULL)";
     conn.batch_execute(call).await.expect("enqueued");
     running.stop().await;
     let (name, count) = (topic.name.clone(), Arc::clone(&handled));

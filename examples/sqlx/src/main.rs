@@ -17,10 +17,10 @@ async fn place(
         .bind("ada@example.com")
         .execute(&mut **tx)
         .await?;
-    sqlx::query("CALL queue_enqueue(?, ?, NULL, NULL, ?, NULL, NULL)")
+    sqlx::query("CALL queue_send(?, ?, ?)")
         .bind(topic)
         .bind(format!("{{\"order\":{order}}}"))
-        .bind(format!("order-{order}"))
+        .bind(format!("{{\"biz_id\":\"order-{order}\"}}"))
         .execute(&mut **tx)
         .await?;
     sqlx::query_scalar("SELECT CAST(@queue_msg_id AS CHAR)").fetch_one(&mut **tx).await

@@ -36,10 +36,9 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON queue_duty TO 'queue_operator'@'%';
 GRANT SELECT, INSERT, UPDATE (messages) ON queue_audit TO 'queue_operator'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON queue_access TO 'queue_operator'@'%';
 GRANT SELECT ON queue_schema_migration TO 'queue_operator'@'%';
-GRANT EXECUTE ON PROCEDURE queue_enqueue TO 'queue_operator'@'%';
-GRANT EXECUTE ON PROCEDURE queue_enqueue_at TO 'queue_operator'@'%';
+GRANT EXECUTE ON PROCEDURE queue_send TO 'queue_operator'@'%';
 GRANT EXECUTE ON PROCEDURE queue_send_all TO 'queue_operator'@'%';
-GRANT EXECUTE ON PROCEDURE queue_enqueue_unique TO 'queue_operator'@'%';
+GRANT EXECUTE ON PROCEDURE queue_send_unique TO 'queue_operator'@'%';
 GRANT EXECUTE ON PROCEDURE queue_cancel TO 'queue_operator'@'%';
 -- `rowmq workers` and `doctor` say more with these.
 -- optional: GRANT PROCESS ON *.* TO 'queue_operator'@'%';

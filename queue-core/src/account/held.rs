@@ -118,7 +118,7 @@ fn has_columns(held: &Privilege, wanted: &Privilege) -> bool {
 
 impl Scope {
     /// Reads `*.*`, `` `shop`.* ``, `` `shop`.`queue_log` `` or
-    /// `` PROCEDURE `shop`.`queue_enqueue` ``.
+    /// `` PROCEDURE `shop`.`queue_send` ``.
     fn of(text: &str) -> Option<Self> {
         let (is_procedure, text) = match text.strip_prefix("PROCEDURE ") {
             Some(text) => (true, text),

@@ -8,10 +8,9 @@ use rowmq_core::model::{Sampling, TopicSettings};
 use rowmq_core::{NewMessage, TopicName, Unique, enqueue};
 use rowmq_test::{TestDatabase, connected};
 
-pub(crate) const ENQUEUE: &str = "CALL queue_enqueue('t', 'm', NULL, NULL, NULL, NULL, NULL)";
+pub(crate) const ENQUEUE: &str = "CALL queue_send('t', 'm', NULL)";
 const SEND_ALL: &str = r#"CALL queue_send_all('t', '[{"body":"m"},{"body":"m"}]')"#;
-const HOLD: &str = "CALL queue_enqueue_unique('t', 'm', 'k', 3600, NULL, NULL, NULL, NULL, NULL, \
-                    NULL, NULL, NULL, NULL)";
+const HOLD: &str = r#"CALL queue_send_unique('t', 'm', '{"unique":"k","unique_for":"1h"}')"#;
 
 pub(crate) async fn session(url: &ServerUrl) -> Conn {
     let opts = Opts::from_url(url.expose()).expect("a URL");
@@ -55,7 +54,7 @@ async fn a_caller_whose_clock_is_set_is_refused() {
     let fresh = "UPDATE queue_topic SET backlog_at = UTC_TIMESTAMP(6)";
     run(&mut own, fresh).await;
     assert_eq!(refused(&mut caller, ENQUEUE).await, 31020);
-    let later = "CALL queue_enqueue_at('t', 'm', NULL, NULL, NULL, NULL, NULL, NULL, NULL)";
+    let later = r#"CALL queue_send('t', 'm', '{"deliver_in":0}')"#;
     for clock in ["UNIX_TIMESTAMP() + 60", "UNIX_TIMESTAMP() - 60", "1"] {
         for conn in [&mut caller, &mut keyed] {
             run(conn, "SET timestamp = DEFAULT").await;
@@ -102,8 +101,11 @@ async fn a_caller_cannot_send_headers_beyond_64_kib() {
     let (database, mut own) = place().await;
     let mut caller = session(&database.account_of(Account::Caller).await).await;
     let with = |bytes: u32| {
-        let headers = format!("CONCAT('{{\"a\":\"', REPEAT('x', {}), '\"}}')", bytes - 8);
-        format!("CALL queue_enqueue('t', '', NULL, NULL, NULL, {headers}, NULL)")
+        // The server writes JSON with a space after a colon.
+        let value = format!("REPEAT('x', {})", bytes - 9);
+        format!(
+            "CALL queue_send('t', '', JSON_OBJECT('headers', JSON_OBJECT('a', {value})))"
+        )
     };
     for bytes in [65_537, 1 << 20] {
         assert_eq!(refused(&mut caller, &with(bytes)).await, 31027);
@@ -135,10 +137,9 @@ type LastCall = (Option<String>, u8, u8);
 
 async fn keyed(conn: &mut Conn, body: &str, choice: &str, wait: &str) -> LastCall {
     run(conn, "START TRANSACTION").await;
-    let call = format!(
-        "CALL queue_enqueue_unique('t', '{body}', 'invoice-42', NULL, '{choice}', NULL, {wait}, \
-         NULL, NULL, NULL, NULL, NULL, NULL)"
-    );
+    let options =
+        format!(r#"{{"unique":"invoice-42","on_conflict":"{choice}","deliver_in":{wait}}}"#);
+    let call = format!("CALL queue_send_unique('t', '{body}', '{options}')");
     run(conn, &call).await;
     let left = row(conn, "SELECT @queue_msg_id, @queue_duplicate, @queue_replaced").await;
     run(conn, "COMMIT").await;
@@ -150,7 +151,7 @@ async fn cancelled(conn: &mut Conn, id: &str) -> u8 {
     row(conn, "SELECT @queue_cancelled").await
 }
 
-const HOUR: &str = "UTC_TIMESTAMP(6) + INTERVAL 1 HOUR";
+const HOUR: &str = r#""1h""#;
 
 /// Finding SEC-H4.
 #[tokio::test]
@@ -158,12 +159,12 @@ async fn an_account_cannot_change_take_back_or_learn_the_message_of_another() {
     let (database, mut own) = place().await;
     let mut owner = session(&database.account_of(Account::Keyed).await).await;
     let mut other = session(&database.account_of(Account::Keyed).await).await;
-    for (choice, wait) in [("replace", "NULL"), ("replace", HOUR), ("debounce", HOUR)] {
+    for (choice, wait) in [("replace", "null"), ("replace", HOUR), ("debounce", HOUR)] {
         let (id, duplicate, _) = keyed(&mut owner, "of the owner", choice, wait).await;
         assert_eq!(duplicate, 0);
         let id = id.expect("an id");
         for theirs in ["replace", "keep"] {
-            assert_eq!(keyed(&mut other, "forged", theirs, "NULL").await, (None, 1, 0));
+            assert_eq!(keyed(&mut other, "forged", theirs, "null").await, (None, 1, 0));
         }
         assert_eq!(cancelled(&mut other, &id).await, 0);
         let again = keyed(&mut owner, "changed", choice, wait).await;
@@ -188,7 +189,7 @@ async fn an_account_cannot_change_take_back_or_learn_the_message_of_another() {
 async fn the_account_of_a_key_is_that_of_the_message_that_has_taken_it_over() {
     let (database, mut own) = place().await;
     let mut owner = session(&database.account_of(Account::Keyed).await).await;
-    assert_eq!(keyed(&mut owner, "first", "replace", "NULL").await.1, 0);
+    assert_eq!(keyed(&mut owner, "first", "replace", "null").await.1, 0);
     run(&mut own, "UPDATE queue_message SET worker_id = 1, claim_no = 1").await;
     let producer = database.account_of(Account::Producer).await;
     let mut producer = connected(&producer).await;
@@ -198,7 +199,7 @@ async fn the_account_of_a_key_is_that_of_the_message_that_has_taken_it_over() {
         .await
         .expect("stored");
     assert_eq!(row::<u64>(&mut own, "SELECT COUNT(*) FROM queue_message").await, 2);
-    assert_eq!(keyed(&mut owner, "forged", "replace", "NULL").await, (None, 1, 0));
+    assert_eq!(keyed(&mut owner, "forged", "replace", "null").await, (None, 1, 0));
 }
 
 #[tokio::test]

@@ -97,8 +97,7 @@ async fn a_refusal_changes_nothing_and_leaves_the_transaction_open() {
 async fn a_key_is_held_by_one_message_however_often_it_is_asked_for() {
     let (database, mut own) = place().await;
     let mut keyed = session(&database.account_of(Account::Keyed).await).await;
-    let hold = "CALL queue_enqueue_unique('t', 'm', 'k', NULL, NULL, NULL, NULL, NULL, NULL, NULL, \
-                NULL, NULL, NULL)";
+    let hold = r#"CALL queue_send_unique('t', 'm', '{"unique":"k"}')"#;
     assert_eq!(refused(&mut keyed, hold).await, 31013);
     for duplicate in [0, 1, 1] {
         run(&mut keyed, "START TRANSACTION").await;

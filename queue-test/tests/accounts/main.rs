@@ -263,13 +263,12 @@ async fn the_migrator_makes_the_tables_and_a_caller_calls_by_its_rights() {
     rowmq(&operator, "topic create mail");
     let caller = empty.account_of(Account::Keyed).await;
     let mut conn = connected(&caller).await;
-    let calls = "CALL queue_enqueue('mail', 'a', NULL, NULL, NULL, NULL, NULL); \
-         START TRANSACTION; \
-         CALL queue_enqueue_unique('mail', 'b', 'k', NULL, NULL, NULL, NULL, NULL, NULL, NULL, \
-         NULL, NULL, NULL); COMMIT; \
-         CALL queue_enqueue_at('mail', 'c', UTC_TIMESTAMP(6) + INTERVAL 1 HOUR, NULL, NULL, NULL, \
-         NULL, NULL, NULL); \
-         CALL queue_cancel('mail', @queue_msg_id)";
+    let calls = r#"CALL queue_send('mail', 'a', NULL);
+        START TRANSACTION;
+        CALL queue_send_unique('mail', 'b', '{"unique":"k"}');
+        COMMIT;
+        CALL queue_send('mail', 'c', '{"deliver_in":"1h"}');
+        CALL queue_cancel('mail', @queue_msg_id)"#;
     conn.batch_execute(calls).await.expect("called");
     let mut own = empty.connect().await;
     let mail = rowmq_core::store::topic::existing(&mut own, &name("mail")).await.expect("read");

@@ -17,7 +17,7 @@ use crate::callers::{ENQUEUE, place, row, run, session};
 async fn a_procedure_that_is_missing_is_made_again_and_who_may_call_it_stays() {
     let (database, mut own) = place().await;
     let mut caller = session(&database.account_of(Account::Caller).await).await;
-    let body = format!("queue_enqueue_unique__{}", procedures::checksum());
+    let body = format!("queue_enqueue__{}", procedures::checksum());
     run(&mut own, &format!("DROP PROCEDURE {body}")).await;
     let repaired = migration::run(database.url()).await.expect("migrated");
     assert_eq!(names(&repaired), [format!("{body}()")]);
@@ -26,11 +26,11 @@ async fn a_procedure_that_is_missing_is_made_again_and_who_may_call_it_stays() {
     // from then on.
     let all = procedures::public().count();
     for (gone, made) in [("odd", "even"), ("even", "odd"), ("odd", "even")] {
-        run(&mut own, &format!("DROP PROCEDURE queue_enqueue__{gone}")).await;
+        run(&mut own, &format!("DROP PROCEDURE queue_send__{gone}")).await;
         let pending = migration::pending(database.url()).await.expect("asked");
         let repaired = migration::run(database.url()).await.expect("migrated");
         assert_eq!(repaired, pending);
-        assert!(names(&repaired).contains(&format!("queue_enqueue__{made}()")), "{repaired:?}");
+        assert!(names(&repaired).contains(&format!("queue_send__{made}()")), "{repaired:?}");
         assert!(repaired.len() <= all, "{repaired:?}");
         run(&mut caller, ENQUEUE).await;
         assert_eq!(row::<String>(&mut own, "SELECT links FROM queue_installation").await, made);
@@ -115,10 +115,10 @@ async fn an_upgrade_under_load_fails_no_call_for_good() {
         .map(|n| tokio::spawn(call(url.clone(), n % 2 == 0, Arc::clone(&stop))))
         .collect();
     for _ in 0..upgrades {
-        make_stale(&mut own, "queue_enqueue").await;
+        make_stale(&mut own, "queue_send").await;
         let repaired = migration::run(database.url()).await.expect("migrated");
         let made = names(&repaired);
-        assert!(made.iter().any(|name| name.starts_with("queue_enqueue__")), "{made:?}");
+        assert!(made.iter().any(|name| name.starts_with("queue_send__")), "{made:?}");
     }
     stop.store(true, Ordering::Relaxed);
     let mut slowest = Duration::ZERO;

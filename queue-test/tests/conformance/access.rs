@@ -83,8 +83,8 @@ async fn the_switch_closes_every_way_into_a_topic_and_says_how_to_open_it() {
     assert!(says.contains("nor does any other: `rowmq access read-write`"), "{says}");
     let mut conn = client(scene.db.url()).await;
     for call in [
-        "CALL queue_enqueue('t', 'b', NULL, NULL, NULL, NULL, NULL)",
-        "CALL queue_enqueue_at('t', 'b', '2100-01-01', NULL, NULL, NULL, NULL, NULL, NULL)",
+        "CALL queue_send('t', 'b', NULL)",
+        r#"CALL queue_send('t', 'b', '{"deliver_at":"2100-01-01"}')"#,
     ] {
         let (code, _, text) = refusal(&mut conn, call).await;
         assert_eq!(code, 31002, "{text}");
@@ -103,15 +103,15 @@ async fn the_switch_closes_every_way_into_a_topic_and_says_how_to_open_it() {
     // An unknown topic is still reported as unknown, and the topic's own rule comes before the
     // switch.
     let (code, ..) =
-        refusal(&mut conn, "CALL queue_enqueue('no', 'b', NULL, NULL, NULL, NULL, NULL)").await;
+        refusal(&mut conn, "CALL queue_send('no', 'b', NULL)").await;
     assert_eq!(code, 31001);
     set_access(&mut scene.conn, &scene.topic.name, Access::Denied).await.unwrap();
     let (_, _, text) =
-        refusal(&mut conn, "CALL queue_enqueue('t', 'b', NULL, NULL, NULL, NULL, NULL)").await;
+        refusal(&mut conn, "CALL queue_send('t', 'b', NULL)").await;
     assert!(text.ends_with("rowmq topic resume NAME"), "{text}");
     set_access(&mut scene.conn, &scene.topic.name, Access::ReadWrite).await.unwrap();
     switch::set(&mut scene.conn, Access::WriteOnly).await.unwrap();
-    conn.query_drop("CALL queue_enqueue('t', 'b', NULL, NULL, NULL, NULL, NULL)").await.unwrap();
+    conn.query_drop("CALL queue_send('t', 'b', NULL)").await.unwrap();
 }
 
 #[tokio::test]
@@ -166,7 +166,7 @@ async fn a_streams_rule_holds_for_its_groups_and_a_groups_only_for_itself() {
     let refused = enqueue(&mut stream.conn, &name, &NewMessage::new("x")).await;
     assert!(matches!(refused, Err(Error::TopicPaused { by: ClosedBy::Topic, .. })));
     let mut conn = client(stream.db.url()).await;
-    let call = "CALL queue_enqueue('s', 'b', NULL, NULL, NULL, NULL, NULL)";
+    let call = "CALL queue_send('s', 'b', NULL)";
     assert_eq!(refusal(&mut conn, call).await.0, 31002);
     heard(&worker, &a, true).await;
     let retried = claim_n(&worker, a.id, 1).await;

@@ -27,7 +27,7 @@ const FULL: Backlog = Backlog { depth: 1234, bytes: None, full: true };
 async fn takes(scene: &mut Scene) -> bool {
     let name = scene.topic.name.clone();
     let by_library = enqueue(&mut scene.conn, &name, &NewMessage::new("m")).await;
-    let by_sql = "CALL queue_enqueue('t', 'm', NULL, NULL, NULL, NULL, NULL)";
+    let by_sql = "CALL queue_send('t', 'm', NULL)";
     match by_library {
         Ok(_) => {
             scene.sql(by_sql).await;
@@ -56,9 +56,8 @@ async fn a_full_topic_refuses_every_client_with_the_figures() {
         assert!(sentence.contains("'t' is full (about 1234 messages, the limit is 1000)"));
         assert_eq!(refused.fault(), Fault::Full);
         assert_eq!(refused.is_transient(), when_full == WhenFull::Block);
-        let later = "CALL queue_enqueue_at('t', 'm', UTC_TIMESTAMP(6) + INTERVAL 1 DAY, NULL, \
-             NULL, NULL, NULL, NULL, NULL)";
-        for call in ["CALL queue_enqueue('t', 'm', NULL, NULL, NULL, NULL, NULL)", later] {
+        let later = r#"CALL queue_send('t', 'm', '{"deliver_in":"1d"}')"#;
+        for call in ["CALL queue_send('t', 'm', NULL)", later] {
             let refused = failure(&mut scene.conn, call).await.to_string();
             let told = "queue: topic 't' is full (about 1234 messages, the limit is 1000); \
                  try again when it is drained";

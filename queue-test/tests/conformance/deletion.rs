@@ -13,7 +13,7 @@ use rowmq_core::{AsyncMysqlConnection, Error, NewMessage, TopicName, enqueue};
 
 use crate::scene::{Scene, bodies, claim_n};
 
-const ENQUEUE: &str = "CALL queue_enqueue('t', 'acknowledged', NULL, NULL, NULL, NULL, NULL)";
+const ENQUEUE: &str = "CALL queue_send('t', 'acknowledged', NULL)";
 
 fn change(scene: &Scene, action: Action) -> Change {
     let actor = Actor { name: "test".to_owned(), origin: "here".to_owned() };

@@ -193,9 +193,9 @@ async fn a_key_or_column_that_is_missing_or_changed_is_named_with_what_brings_it
 #[tokio::test]
 async fn a_missing_table_is_named() {
     let mut scene = Scene::new().await;
-    scene.sql("DROP TABLE queue_floor; DROP PROCEDURE queue_enqueue").await;
+    scene.sql("DROP TABLE queue_floor; DROP PROCEDURE queue_send").await;
     let refused = require(scene.db.url()).await.unwrap_err().to_string();
-    assert!(refused.contains("queue_floor") && refused.contains("queue_enqueue"), "{refused}");
+    assert!(refused.contains("queue_floor") && refused.contains("queue_send"), "{refused}");
     assert!(!refused.contains("queue_worker"), "{refused}");
 }
 

@@ -223,7 +223,7 @@ async fn what_the_account_may_not_is_denied() {
         "UPDATE queue_topic SET body_limit = 1",
         "CREATE TABLE queue_other (id INT)",
         "CREATE DATABASE queue_test_other",
-        "CALL queue_enqueue('t', 'b', NULL, NULL, NULL, NULL, NULL)",
+        "CALL queue_send('t', 'b', NULL)",
         "SET GLOBAL max_connections = 1",
         "KILL 1",
     ] {

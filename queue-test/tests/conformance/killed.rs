@@ -299,8 +299,8 @@ async fn keys_and_ids_of_a_producer_by_sql_hold() {
         for round in 0..1000 {
             let call = |id: &str, choice: &str| {
                 format!(
-                    "CALL queue_enqueue_unique('t', 'body {round}', 'key', NULL, '{choice}', NULL, \
-                     UTC_TIMESTAMP(6) + INTERVAL 1 HOUR, NULL, NULL, NULL, NULL, NULL, {id})"
+                    "CALL queue_send_unique('t', 'body {round}', JSON_OBJECT('unique', 'key', \
+                     'on_conflict', '{choice}', 'deliver_in', '1h', 'id', {id}))"
                 )
             };
             call_until_done(&mut conn, &call("NULL", "debounce")).await;

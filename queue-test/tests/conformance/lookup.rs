@@ -77,8 +77,8 @@ async fn every_way_to_enqueue_enters_the_row_that_the_message_has() {
         let mut conn = scene.db.connect().await;
         for _ in 0..100 {
             for call in [
-                "CALL queue_enqueue('t', 'b', NULL, 'k', 'z', NULL, NULL)",
-                "CALL queue_enqueue_at('t', 'b', '2099-01-01', NULL, NULL, NULL, 'z', NULL, NULL)",
+                r#"CALL queue_send('t', 'b', '{"key":"k","biz_id":"z"}')"#,
+                r#"CALL queue_send('t', 'b', '{"deliver_at":"2099-01-01","biz_id":"z"}')"#,
             ] {
                 diesel_async::SimpleAsyncConnection::batch_execute(&mut conn, call).await.unwrap();
             }
@@ -143,7 +143,7 @@ async fn moves_of_many_among_others_enter_the_new_rows() {
 async fn topics_that_are_not_searchable_enter_nothing() {
     let mut scene = Scene::new().await;
     enqueue_all(&mut scene.conn, &scene.topic.name, &mixed(50)).await.unwrap();
-    scene.sql("CALL queue_enqueue('t', 'b', NULL, NULL, NULL, NULL, NULL)").await;
+    scene.sql("CALL queue_send('t', 'b', NULL)").await;
     scene.sql("UPDATE queue_scheduled SET due_at = UTC_TIMESTAMP(6)").await;
     assert!(promote(&mut scene.conn, 100).await > 0);
     assert_eq!(scene.number("SELECT COUNT(*) FROM queue_lookup").await, 0);

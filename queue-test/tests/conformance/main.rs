@@ -62,6 +62,7 @@ mod sessions;
 mod settle;
 mod sql_consumer;
 mod sql_contract;
+mod sql_options;
 mod sql_faults;
 mod sql_forgotten;
 mod sql_model;

@@ -1,4 +1,4 @@
-//! The plain SQL contract: `CALL queue_enqueue(…)` from any language, in the caller's transaction.
+//! The plain SQL contract: `CALL queue_send(…)` from any language, in the caller's transaction.
 //! Through the bare driver, because error numbers are part of it.
 
 use mysql_async::prelude::Queryable;
@@ -23,7 +23,7 @@ pub(crate) async fn refusal(conn: &mut Conn, sql: &str) -> (u16, String, String)
     }
 }
 
-const OK: &str = "CALL queue_enqueue('t', 'body', NULL, NULL, NULL, NULL, NULL)";
+const OK: &str = "CALL queue_send('t', 'body', NULL)";
 
 async fn last_id(conn: &mut Conn) -> Uuid {
     let id: Option<String> = conn.query_first("SELECT @queue_msg_id").await.unwrap();
@@ -51,19 +51,15 @@ async fn everything_that_is_given_arrives() {
     let body = vec![0, 255, 0xC3, 0x28, b'\'', b'\\'];
     // Without an id, the message takes the shorter way.
     for id in [Some(Uuid::now_v7()), None] {
-        let values: Vec<Value> = vec![
-            "t".into(),
-            body.clone().into(),
-            3.into(),
-            vec![255_u8, 0].into(),
-            "biz-å".into(),
-            r#"{"trace":"å"}"#.into(),
-            id.map(|id| id.to_string()).into(),
-        ];
-        conn.exec_drop("CALL queue_enqueue(?, ?, ?, ?, ?, ?, ?)", values).await.unwrap();
+        let options = serde_json::json!({
+            "priority": 3, "key": "\u{0}\u{1F600}", "biz_id": "biz-å", "headers": {"trace": "å"}, "id": id,
+        });
+        let values: Vec<Value> = vec!["t".into(), body.clone().into(), options.to_string().into()];
+        conn.exec_drop("CALL queue_send(?, ?, ?)", values).await.unwrap();
         let got = claim_n(&worker, scene.topic.id, 1).await.remove(0);
         assert_eq!((&got.body, got.priority.level()), (&body, 3));
-        assert_eq!((&got.key, &got.biz_id), (&Some(vec![255, 0]), &Some("biz-å".into())));
+        let key = "\u{0}\u{1F600}".as_bytes().to_vec();
+        assert_eq!((&got.key, &got.biz_id), (&Some(key), &Some("biz-å".into())));
         let id = id.unwrap_or(last_id(&mut conn).await);
         assert_eq!((got.headers.get("trace"), got.msg_id), (Some("å"), MsgId(id)));
     }
@@ -74,7 +70,7 @@ async fn everything_that_is_given_arrives() {
 async fn a_message_without_an_id_takes_the_shorter_way() {
     let scene = Scene::new().await;
     let mut conn = client(scene.db.url()).await;
-    let with_id = OK.replace("NULL)", &format!("'{}')", Uuid::new_v4()));
+    let with_id = OK.replace("NULL", &format!(r#"'{{"id":"{}"}}'"#, Uuid::new_v4()));
     let mut called = Vec::new();
     for sql in ["DO 0", OK, &with_id] {
         conn.query_drop(sql).await.unwrap();
@@ -86,16 +82,12 @@ async fn a_message_without_an_id_takes_the_shorter_way() {
 }
 
 #[tokio::test]
-async fn an_id_may_be_given_as_text_or_as_bytes() {
+async fn an_id_may_be_given_in_either_case() {
     let mut scene = Scene::new().await;
     let mut conn = client(scene.db.url()).await;
     let id = Uuid::new_v4();
-    for given in [
-        format!("'{id}'"),
-        format!("'{}'", id.to_string().to_uppercase()),
-        format!("x'{}'", id.simple()),
-    ] {
-        let call = OK.replace("NULL)", &format!("{given})"));
+    for given in [id.to_string(), id.to_string().to_uppercase()] {
+        let call = OK.replace("NULL", &format!(r#"'{{"id":"{given}"}}'"#));
         conn.query_drop(&call).await.unwrap();
         assert_eq!(last_id(&mut conn).await, id, "{given}");
         let stored = scene.text("SELECT HEX(msg_id) FROM queue_message ORDER BY id DESC LIMIT 1");
@@ -138,32 +130,28 @@ async fn every_refusal_has_its_number_and_says_what_to_do() {
     let paused = scene.db.topic("paused").await;
     store::topic::set_access(&mut scene.conn, &paused.name, Access::ReadOnly).await.unwrap();
     let mut conn = client(scene.db.url()).await;
-    let call = |arguments: &str| format!("CALL queue_enqueue({arguments})");
+    let call = |arguments: &str| format!("CALL queue_send({arguments})");
     for (arguments, number, part) in [
-        ("'nowhere', 'b', NULL, NULL, NULL, NULL, NULL", 31001, "rowmq topic create"),
-        ("'T', 'b', NULL, NULL, NULL, NULL, NULL", 31001, "'T'"),
-        ("'t ', 'b', NULL, NULL, NULL, NULL, NULL", 31001, "'t '"),
-        ("'', 'b', NULL, NULL, NULL, NULL, NULL", 31001, "topic"),
-        ("NULL, 'b', NULL, NULL, NULL, NULL, NULL", 31001, "topic"),
-        ("x'ff', 'b', NULL, NULL, NULL, NULL, NULL", 31001, "topic"),
-        ("REPEAT('x', 255), 'b', NULL, NULL, NULL, NULL, NULL", 31001, "xxx"),
-        ("'paused', 'b', NULL, NULL, NULL, NULL, NULL", 31002, "topic resume"),
-        ("'t', NULL, NULL, NULL, NULL, NULL, NULL", 31003, "body is NULL"),
-        ("'t', '12345678901', NULL, NULL, NULL, NULL, NULL", 31004, "11 bytes"),
-        ("'t', 'b', 10, NULL, NULL, NULL, NULL", 31005, "0 (first) to 9"),
-        ("'t', 'b', -1, NULL, NULL, NULL, NULL", 31005, "0 (first) to 9"),
-        ("'t', 'b', 256, NULL, NULL, NULL, NULL", 31005, "0 (first) to 9"),
-        ("'t', 'b', NULL, NULL, NULL, NULL, 'x'", 31006, "UUID"),
-        ("'t', 'b', NULL, NULL, NULL, NULL, ''", 31006, "UUID"),
-        (
-            r"'t', 'b', NULL, NULL, NULL, NULL, '01234567-89ab-cdef-0123-456789abcdef\n'",
-            31006,
-            "UUID",
-        ),
-        ("'t', 'b', NULL, NULL, NULL, NULL, x'00112233'", 31006, "UUID"),
-        ("'t', 'b', NULL, NULL, NULL, NULL, '0123456789abcdef0123456789abcdef'", 31006, "UUID"),
-        ("'t', 'b', NULL, NULL, NULL, NULL, 'zzzzzzzz-1111-1111-1111-111111111111'", 31006, "UUID"),
-        ("'t', 'b', NULL, NULL, NULL, NULL, '111111111111111111111111111111111111'", 31006, "UUID"),
+        ("'nowhere', 'b', NULL", 31001, "rowmq topic create"),
+        ("'T', 'b', NULL", 31001, "'T'"),
+        ("'t ', 'b', NULL", 31001, "'t '"),
+        ("'', 'b', NULL", 31001, "topic"),
+        ("NULL, 'b', NULL", 31001, "topic"),
+        ("x'ff', 'b', NULL", 31001, "topic"),
+        ("REPEAT('x', 255), 'b', NULL", 31001, "xxx"),
+        ("'paused', 'b', NULL", 31002, "topic resume"),
+        ("'t', NULL, NULL", 31003, "body is NULL"),
+        ("'t', '12345678901', NULL", 31004, "11 bytes"),
+        (r#"'t', 'b', '{"priority":10}'"#, 31005, "0 (first) to 9"),
+        (r#"'t', 'b', '{"priority":-1}'"#, 31005, "0 (first) to 9"),
+        (r#"'t', 'b', '{"priority":256}'"#, 31005, "0 (first) to 9"),
+        (r#"'t', 'b', '{"id":"x"}'"#, 31006, "UUID"),
+        (r#"'t', 'b', '{"id":""}'"#, 31006, "UUID"),
+        (r#"'t', 'b', '{"id":"01234567-89ab-cdef-0123-456789abcdef\\n"}'"#, 31006, "UUID"),
+        (r#"'t', 'b', '{"id":"0123456789abcdef"}'"#, 31006, "UUID"),
+        (r#"'t', 'b', '{"id":"0123456789abcdef0123456789abcdef"}'"#, 31006, "UUID"),
+        (r#"'t', 'b', '{"id":"zzzzzzzz-1111-1111-1111-111111111111"}'"#, 31006, "UUID"),
+        (r#"'t', 'b', '{"id":"111111111111111111111111111111111111"}'"#, 31006, "UUID"),
     ] {
         let (code, state, text) = refusal(&mut conn, &call(arguments)).await;
         assert_eq!((code, state.as_str()), (number, "45000"), "{arguments}: {text}");
@@ -171,8 +159,8 @@ async fn every_refusal_has_its_number_and_says_what_to_do() {
     }
     assert_eq!(scene.hot().await.0, 0);
     // A message that just fits is accepted, and the connection is unharmed.
-    conn.query_drop(call("'t', '1234567890', 9, '', '', NULL, NULL")).await.unwrap();
-    conn.query_drop(call("'t', '', 0, NULL, NULL, NULL, NULL")).await.unwrap();
+    conn.query_drop(call(r#"'t', '1234567890', '{"priority":9,"key":"","biz_id":""}'"#)).await.unwrap();
+    conn.query_drop(call(r#"'t', '', '{"priority":0}'"#)).await.unwrap();
     assert_eq!(scene.hot().await.0, 2);
 }
 
@@ -200,14 +188,14 @@ async fn what_is_too_long_for_its_column_is_refused_and_never_cut() {
     // Also for callers that are not in strict mode.
     for mode in ["STRICT_TRANS_TABLES", ""] {
         conn.query_drop(format!("SET sql_mode = '{mode}'")).await.unwrap();
-        for arguments in [
-            "'t', 'b', NULL, REPEAT('k', 256), NULL, NULL, NULL",
-            "'t', 'b', NULL, NULL, REPEAT('k', 256), NULL, NULL",
-            "'t', 'b', NULL, NULL, NULL, NULL, '11111111-1111-1111-1111-1111111111112'",
+        let long = "k".repeat(256);
+        for options in [
+            format!(r#"{{"key":"{long}"}}"#),
+            format!(r#"{{"biz_id":"{long}"}}"#),
+            format!(r#"{{"id":"11111111-1111-1111-1111-111111111111{long}"}}"#),
         ] {
-            let call = format!("CALL queue_enqueue({arguments})");
-            let refused = conn.query_drop(&call).await;
-            assert!(refused.is_err(), "in mode '{mode}': {arguments}");
+            let refused = conn.query_drop(format!("CALL queue_send('t', 'b', '{options}')")).await;
+            assert!(refused.is_err(), "in mode '{mode}': {options}");
         }
     }
     assert_eq!(scene.hot().await.0, 0);
@@ -217,9 +205,9 @@ async fn what_is_too_long_for_its_column_is_refused_and_never_cut() {
 async fn a_message_for_later_waits_and_can_be_cancelled() {
     let mut scene = Scene::new().await;
     let mut conn = client(scene.db.url()).await;
-    let later = "UTC_TIMESTAMP(6) + INTERVAL 48 HOUR";
-    let call = format!("CALL queue_enqueue_at('t', 'b', {later}, NULL, 3, 'k', 'z', '{{}}', NULL)");
-    conn.query_drop(&call).await.unwrap();
+    let call = r#"CALL queue_send('t', 'b',
+        '{"deliver_in":"48h","priority":3,"key":"k","biz_id":"z","headers":{}}')"#;
+    conn.query_drop(call).await.unwrap();
     let due = "SELECT TIMESTAMPDIFF(HOUR, UTC_TIMESTAMP(6), due_at + INTERVAL 1 MINUTE) \
          FROM queue_scheduled WHERE priority = 3 AND ordering_key = 'k' AND biz_id = 'z'";
     assert_eq!(scene.number(due).await, 48);
@@ -237,7 +225,7 @@ async fn a_message_for_later_waits_and_can_be_cancelled() {
         conn.query_drop(format!("CALL queue_cancel('{topic}', {id})")).await.unwrap();
         assert_eq!(conn.query_first::<i64, _>(cancelled).await.unwrap(), Some(expected), "{id}");
     }
-    conn.query_drop(&call).await.unwrap();
+    conn.query_drop(call).await.unwrap();
     let bytes = last_id(&mut conn).await.simple();
     conn.query_drop(format!("CALL queue_cancel('t', x'{bytes}')")).await.unwrap();
     assert_eq!(conn.query_first::<i64, _>(cancelled).await.unwrap(), Some(1));
@@ -248,28 +236,21 @@ async fn a_message_for_later_waits_and_can_be_cancelled() {
 async fn a_moment_that_has_passed_is_at_once_and_an_expiry_before_it_is_refused() {
     let mut scene = Scene::new().await;
     let mut conn = client(scene.db.url()).await;
-    let call = |times: &str| {
-        format!("CALL queue_enqueue_at('t', 'b', {times}, NULL, NULL, NULL, NULL, NULL)")
-    };
-    let now = "UTC_TIMESTAMP(6)";
+    let call = |times: &str| format!("CALL queue_send('t', 'b', '{{{times}}}')");
     for times in [
-        format!("NULL, {now} - INTERVAL 1 SECOND"),
-        format!("{now} + INTERVAL 2 HOUR, {now} + INTERVAL 1 HOUR"),
-        format!("{now} - INTERVAL 2 HOUR, {now} - INTERVAL 1 HOUR"),
+        r#""expires_at":"2020-01-01T00:00:00Z""#,
+        r#""expires_in":0"#,
+        r#""deliver_in":"2h","expires_in":"1h""#,
+        r#""deliver_at":"2020-01-01","expires_at":"2021-01-01""#,
     ] {
-        let (code, _, text) = refusal(&mut conn, &call(&times)).await;
+        let (code, _, text) = refusal(&mut conn, &call(times)).await;
         assert_eq!(code, 31007, "{text}");
     }
-    conn.query_drop("SET sql_mode = ''").await.unwrap();
-    for times in ["'24.12.2026 18:00', NULL", "NULL, 'soon'"] {
-        let (code, _, text) = refusal(&mut conn, &call(times)).await;
-        assert_eq!(code, 31008, "{times}: {text}");
-    }
-    conn.query_drop(call("'2001-01-01', NULL")).await.unwrap();
+    conn.query_drop(call(r#""deliver_at":"2001-01-01T12:00:00.5Z""#)).await.unwrap();
     let due = "SELECT COUNT(*) FROM queue_scheduled WHERE due_at <= UTC_TIMESTAMP(6) \
          AND due_at > UTC_TIMESTAMP(6) - INTERVAL 1 HOUR";
     assert_eq!(scene.number(due).await, 1);
-    conn.query_drop(call(&format!("NULL, {now} + INTERVAL 1 HOUR"))).await.unwrap();
+    conn.query_drop(call(r#""expires_in":"60m""#)).await.unwrap();
     let got = claim_n(&scene.worker().await, scene.topic.id, 1).await.remove(0);
     assert!(got.expires_at.is_some() && !got.is_expired());
 }
@@ -305,7 +286,7 @@ async fn a_refusal_leaves_the_callers_transaction_as_it_is() {
 #[tokio::test]
 async fn an_account_with_the_right_to_execute_it_needs_no_other() {
     let mut scene = Scene::new().await;
-    let url = scene.db.account(&["EXECUTE ON PROCEDURE {}.queue_enqueue"]).await;
+    let url = scene.db.account(&["EXECUTE ON PROCEDURE {}.queue_send"]).await;
     let mut conn = client(&url).await;
     conn.query_drop(OK).await.unwrap();
     assert_eq!(scene.hot().await.0, 1);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use mysql_async::prelude::Queryable;
-use mysql_async::{Conn, Value};
+use mysql_async::Conn;
 use rowmq_core::dead;
 use rowmq_core::model::{DeadCause, Settlement, TopicSettings};
 use rowmq_core::store::dead::DeadFilter;
@@ -47,12 +47,12 @@ async fn called(conn: &mut Conn, call: &str) -> (String, u8, u8) {
 }
 
 fn with_id(id: Uuid) -> String {
-    format!("CALL queue_enqueue('t', 'm', NULL, NULL, NULL, NULL, '{id}')")
+    format!(r#"CALL queue_send('t', 'm', '{{"id":"{id}"}}')"#)
 }
 
-/// Builds a call; `rest`: key, time, what happens to the next one, longest wait, moment.
-fn unique(body: &str, rest: &str) -> String {
-    format!("CALL queue_enqueue_unique('t', '{body}', {rest}, NULL, NULL, NULL, NULL, NULL, NULL)")
+/// Builds a call with these options.
+fn unique(body: &str, options: &str) -> String {
+    format!("CALL queue_send_unique('t', '{body}', '{options}')")
 }
 
 #[tokio::test]
@@ -62,9 +62,7 @@ async fn an_id_sent_twice_is_one_message_during_the_window() {
     let id = Uuid::now_v7();
     assert_eq!(called(&mut conn, &with_id(id)).await, (id.to_string(), 0, 0));
     assert_eq!(called(&mut conn, &with_id(id)).await, (id.to_string(), 1, 0));
-    let later = format!(
-        "CALL queue_enqueue_at('t', 'm', UTC_TIMESTAMP(6), NULL, NULL, NULL, NULL, NULL, '{id}')"
-    );
+    let later = format!(r#"CALL queue_send('t', 'm', '{{"deliver_in":0,"id":"{id}"}}')"#);
     assert_eq!(called(&mut conn, &later).await.1, 1);
     let worker = scene.worker().await;
     settle(&worker, all(&claim_n(&worker, scene.topic.id, 1).await, &Settlement::Ack)).await;
@@ -72,7 +70,7 @@ async fn an_id_sent_twice_is_one_message_during_the_window() {
     scene.sql("UPDATE queue_dedupe SET keep_until = UTC_TIMESTAMP(6) - INTERVAL 1 SECOND").await;
     assert_eq!(called(&mut conn, &with_id(id)).await.1, 0);
     // Without a given id a message needs no transaction.
-    conn.query_drop("CALL queue_enqueue('t', 'm', NULL, NULL, NULL, NULL, NULL)").await.unwrap();
+    conn.query_drop("CALL queue_send('t', 'm', NULL)").await.unwrap();
     assert_eq!(scene.hot().await.0, 2);
     assert_eq!(scene.number("SELECT COUNT(*) FROM queue_dedupe").await, 1);
 }
@@ -81,7 +79,7 @@ async fn an_id_sent_twice_is_one_message_during_the_window() {
 async fn of_32_clients_that_send_one_id_or_one_key_at_once_one_stores_it() {
     let mut scene = scene().await;
     let id = Uuid::now_v7();
-    for call in [with_id(id), unique("m", "'k', NULL, NULL, NULL, NULL")] {
+    for call in [with_id(id), unique("m", r#"{"unique":"k"}"#)] {
         let clients = (0..32).map(async |_| {
             let mut conn = client(scene.db.url()).await;
             called(&mut conn, &call).await
@@ -97,7 +95,7 @@ async fn of_32_clients_that_send_one_id_or_one_key_at_once_one_stores_it() {
 async fn what_takes_several_statements_is_refused_in_autocommit() {
     let mut scene = scene().await;
     let mut conn = client(scene.db.url()).await;
-    for call in [with_id(Uuid::now_v7()), unique("m", "'k', 60, NULL, NULL, NULL")] {
+    for call in [with_id(Uuid::now_v7()), unique("m", r#"{"unique":"k","unique_for":60}"#)] {
         let (number, state, text) = refusal(&mut conn, &call).await;
         assert_eq!((number, state.as_str()), (31013, "45000"), "{text}");
     }
@@ -115,11 +113,9 @@ async fn a_call_that_fails_half_way_leaves_nothing_in_a_transaction_that_is_comm
     let mut conn = client(scene.db.url()).await;
     let id = Uuid::now_v7();
     conn.query_drop("START TRANSACTION").await.unwrap();
-    let long = vec![b'k'; 256];
-    let values: Vec<Value> = vec![long.into(), id.to_string().into()];
-    let call = "CALL queue_enqueue_unique('t', 'm', 'k', NULL, NULL, NULL, NULL, NULL, NULL, ?, \
-         NULL, NULL, ?)";
-    let failed = conn.exec_drop(call, values).await.unwrap_err();
+    let long = "k".repeat(256);
+    let options = format!(r#"{{"unique":"k","key":"{long}","id":"{id}"}}"#);
+    let failed = conn.query_drop(unique("m", &options)).await.unwrap_err();
     assert!(matches!(&failed, mysql_async::Error::Server(error) if error.code == 1406), "{failed}");
     conn.query_drop("COMMIT").await.unwrap();
     let left = "SELECT (SELECT COUNT(*) FROM queue_dedupe) + (SELECT COUNT(*) FROM queue_unique)";
@@ -131,7 +127,10 @@ async fn a_call_that_fails_half_way_leaves_nothing_in_a_transaction_that_is_comm
 async fn a_key_is_held_until_done_or_for_a_time() {
     let scene = scene().await;
     let mut conn = client(scene.db.url()).await;
-    let (done, hour) = ("'done', NULL, NULL, NULL, NULL", "'hour', 3600, 'keep', NULL, NULL");
+    let (done, hour) = (
+        r#"{"unique":"done"}"#,
+        r#"{"unique":"hour","unique_for":"1h","on_conflict":"keep"}"#,
+    );
     let first =
         [called(&mut conn, &unique("m", done)).await, called(&mut conn, &unique("m", hour)).await];
     for (rest, first) in [(done, &first[0]), (hour, &first[1])] {
@@ -147,7 +146,7 @@ async fn a_key_is_held_until_done_or_for_a_time() {
 async fn a_message_is_replaced_while_it_waits_and_followed_by_another_when_it_does_not() {
     let scene = scene().await;
     let mut conn = client(scene.db.url()).await;
-    let replace = "'k', NULL, 'replace', NULL, NULL";
+    let replace = r#"{"unique":"k","on_conflict":"replace"}"#;
     let first = called(&mut conn, &unique("old", replace)).await.0;
     assert_eq!(called(&mut conn, &unique("new", replace)).await, (first.clone(), 1, 1));
     let worker = scene.worker().await;
@@ -166,10 +165,7 @@ async fn what_a_key_refuses_leaves_its_id_free_and_the_same_message_replaces_not
     let mut conn = client(scene.db.url()).await;
     let [first, second] = [Uuid::now_v7(), Uuid::now_v7()];
     let send = |id: Uuid, choice: &str| {
-        format!(
-            "CALL queue_enqueue_unique('t', 'm', 'k', NULL, '{choice}', NULL, NULL, NULL, NULL, \
-             NULL, NULL, NULL, '{id}')"
-        )
+        unique("m", &format!(r#"{{"unique":"k","on_conflict":"{choice}","id":"{id}"}}"#))
     };
     called(&mut conn, &send(first, "replace")).await;
     assert_eq!(called(&mut conn, &send(second, "keep")).await, (first.to_string(), 1, 0));
@@ -187,9 +183,10 @@ async fn what_a_key_refuses_leaves_its_id_free_and_the_same_message_replaces_not
 async fn a_replacement_without_a_moment_makes_the_first_due_now_and_a_redriven_one_is_left_alone() {
     let mut scene = scene().await;
     let mut conn = client(scene.db.url()).await;
-    let later = unique("later", "'k', NULL, 'replace', NULL, UTC_TIMESTAMP(6) + INTERVAL 1 DAY");
+    let later =
+        unique("later", r#"{"unique":"k","on_conflict":"replace","deliver_in":"1d"}"#);
     let first = called(&mut conn, &later).await.0;
-    let now = unique("now", "'k', NULL, 'replace', NULL, NULL");
+    let now = unique("now", r#"{"unique":"k","on_conflict":"replace"}"#);
     assert_eq!(called(&mut conn, &now).await, (first.clone(), 1, 1));
     assert_eq!(promote(&mut scene.conn, 10).await, 1);
     let worker = scene.worker().await;
@@ -210,15 +207,16 @@ async fn a_debounced_message_waits_anew_but_no_longer_than_its_longest_wait() {
     let mut scene = scene().await;
     let mut conn = client(scene.db.url()).await;
     let seconds = "SELECT TIMESTAMPDIFF(SECOND, enqueued_at, due_at) FROM queue_scheduled";
-    for (wait, most) in [(100, "NULL"), (200, "NULL"), (900, "300")] {
-        let moment = format!("UTC_TIMESTAMP(6) + INTERVAL {wait} SECOND");
-        let rest = format!("'k', NULL, 'debounce', {most}, {moment}");
-        called(&mut conn, &unique(&wait.to_string(), &rest)).await;
+    for (wait, most) in [(100, "null"), (200, "null"), (900, r#""5m""#)] {
+        let options = format!(
+            r#"{{"unique":"k","on_conflict":"debounce","max_wait":{most},"deliver_in":{wait}}}"#
+        );
+        called(&mut conn, &unique(&wait.to_string(), &options)).await;
         let waits = scene.number(seconds).await;
         // The moment was computed before its own call and after the first one, and the machine may
         // be busy.
         let expected = wait.min(300);
-        let latest = if most == "NULL" { expected + 30 } else { expected };
+        let latest = if most == "null" { expected + 30 } else { expected };
         assert!((expected - 30..=latest).contains(&waits), "{wait}: {waits}");
     }
     assert_eq!(scene.text("SELECT body FROM queue_scheduled").await, "900");
@@ -228,22 +226,23 @@ async fn a_debounced_message_waits_anew_but_no_longer_than_its_longest_wait() {
 async fn what_does_not_go_together_is_refused() {
     let scene = scene().await;
     let mut conn = client(scene.db.url()).await;
-    for (rest, expected) in [
-        ("'', NULL, NULL, NULL, NULL", 31009),
-        ("REPEAT('k', 256), NULL, NULL, NULL, NULL", 31009),
-        ("NULL, 60, NULL, NULL, NULL", 31009),
-        ("NULL, NULL, 'keep', NULL, NULL", 31009),
-        ("'k', 0, NULL, NULL, NULL", 31010),
-        ("'k', 315360001, NULL, NULL, NULL", 31010),
-        ("'k', NULL, 'debounce', 0, NULL", 31010),
-        ("'k', NULL, 'swap', NULL, NULL", 31011),
-        ("'k', 60, 'replace', NULL, NULL", 31011),
-        ("'k', NULL, 'replace', 60, NULL", 31011),
-        ("'k', NULL, 'debounce', NULL, NULL", 31012),
-        ("'k', NULL, 'debounce', NULL, UTC_TIMESTAMP(6) - INTERVAL 1 SECOND", 31012),
+    let long = format!(r#"{{"unique":"{}"}}"#, "k".repeat(256));
+    for (options, expected) in [
+        (r#"{"unique":""}"#, 31009),
+        (long.as_str(), 31009),
+        (r#"{"unique_for":60}"#, 31009),
+        (r#"{"unique":null,"on_conflict":"keep"}"#, 31009),
+        (r#"{"unique":"k","unique_for":0}"#, 31010),
+        (r#"{"unique":"k","unique_for":"3651d"}"#, 31029),
+        (r#"{"unique":"k","on_conflict":"debounce","max_wait":0}"#, 31010),
+        (r#"{"unique":"k","on_conflict":"swap"}"#, 31011),
+        (r#"{"unique":"k","unique_for":60,"on_conflict":"replace"}"#, 31011),
+        (r#"{"unique":"k","on_conflict":"replace","max_wait":60}"#, 31011),
+        (r#"{"unique":"k","on_conflict":"debounce"}"#, 31012),
+        (r#"{"unique":"k","on_conflict":"debounce","deliver_at":"2020-01-01"}"#, 31012),
     ] {
-        let (number, state, text) = refusal(&mut conn, &unique("m", rest)).await;
-        assert_eq!((number, state.as_str()), (expected, "45000"), "{rest}: {text}");
+        let (number, state, text) = refusal(&mut conn, &unique("m", options)).await;
+        assert_eq!((number, state.as_str()), (expected, "45000"), "{options}: {text}");
         assert!(text.contains("queue: "), "{text}");
     }
 }
@@ -253,7 +252,7 @@ async fn what_does_not_go_together_is_refused() {
 async fn a_replacement_by_the_same_words_is_none_that_was_killed() {
     let scene = scene().await;
     let (mut one, mut two) = (client(scene.db.url()).await, client(scene.db.url()).await);
-    let call = unique("reindex 42", "'k', NULL, 'replace', NULL, NULL");
+    let call = unique("reindex 42", r#"{"unique":"k","on_conflict":"replace"}"#);
     two.query_drop("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ").await.unwrap();
     two.query_drop("START TRANSACTION").await.unwrap();
     two.query_drop("SELECT COUNT(*) FROM queue_message").await.unwrap();

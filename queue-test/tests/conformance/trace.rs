@@ -100,7 +100,7 @@ async fn what_is_rolled_back_leaves_no_trace() {
     }
     assert_eq!(told(&scene.trace(kept.msg_id).await), [event(Event::Enqueued, 0, "")]);
     assert_eq!(scene.trace(lost.msg_id).await, []);
-    scene.sql("BEGIN; CALL queue_enqueue('t', 'b', NULL, NULL, NULL, NULL, NULL); ROLLBACK").await;
+    scene.sql("BEGIN; CALL queue_send('t', 'b', NULL); ROLLBACK").await;
     assert_eq!(scene.number("SELECT COUNT(*) FROM queue_trace").await, 1);
 }
 
@@ -132,7 +132,7 @@ async fn every_way_to_enqueue_tells_who_did_it() {
         "second"
     );
 
-    scene.sql("BEGIN; CALL queue_enqueue('t', 'b', NULL, NULL, NULL, NULL, NULL); COMMIT").await;
+    scene.sql("BEGIN; CALL queue_send('t', 'b', NULL); COMMIT").await;
     let id: MsgId = scene.text("SELECT @queue_msg_id").await.parse().unwrap();
     let by_sql = scene.trace(id).await.remove(0);
     let caller = scene.text("SELECT USER()").await;
@@ -146,7 +146,7 @@ async fn the_library_and_sql_sample_the_same_messages() {
     let mut scene = Scene::with(&TopicSettings { trace: sampling, ..traced() }).await;
     let sent = scene.enqueue(300).await;
     for _ in 0..100 {
-        scene.sql("CALL queue_enqueue('t', 'b', NULL, NULL, NULL, NULL, NULL)").await;
+        scene.sql("CALL queue_send('t', 'b', NULL)").await;
     }
     let astray = "SELECT COUNT(*) FROM queue_message m LEFT JOIN queue_trace r USING (msg_id) \
          WHERE m.topic_id > 0 AND (CRC32(m.msg_id) MOD 1000000 < 200000) <> (r.id IS NOT NULL)";

@@ -21,7 +21,7 @@ const LATE: u32 = 25;
 pub(super) enum By {
     /// The library.
     Library,
-    /// `CALL queue_enqueue` and `queue_send_all`, as a program in any language uses them.
+    /// `CALL queue_send` and `queue_send_all`, as a program in any language uses them.
     Sql,
 }
 
@@ -105,10 +105,11 @@ async fn call(
     messages: &[NewMessage],
 ) -> anyhow::Result<()> {
     for message in messages {
-        diesel::sql_query("CALL queue_enqueue(?, ?, NULL, NULL, NULL, NULL, ?)")
+        let options = serde_json::json!({ "id": message.msg_id.to_string() });
+        diesel::sql_query("CALL queue_send(?, ?, ?)")
             .bind::<Text, _>(topic.as_str())
             .bind::<Binary, _>(message.body.as_slice())
-            .bind::<Text, _>(message.msg_id.to_string())
+            .bind::<Text, _>(options.to_string())
             .execute(conn)
             .await?;
     }

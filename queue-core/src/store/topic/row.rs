@@ -22,7 +22,7 @@ diesel::alias! {
 
 /// Selects topics as [`TopicRow`]s.
 ///
-/// The last measurement holds for 30 s, as in the procedure `queue_enqueue_at`: a sweeper renews it
+/// The last measurement holds for 30 s, as in the procedure `queue_enqueue`: a sweeper renews it
 /// every few seconds, and without a sweeper the topic must not stay closed for ever.
 #[auto_type]
 pub(super) fn topics() -> _ {

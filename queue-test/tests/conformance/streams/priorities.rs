@@ -17,11 +17,10 @@ async fn a_stream_takes_no_message_with_a_priority() {
         assert!(matches!(refused, Error::NoPriorities { .. }), "{refused}");
         assert!(refused.to_string().contains("leave the priority out"), "{refused}");
     }
-    let call =
-        |priority| format!("CALL queue_enqueue('s', 'b', {priority}, NULL, NULL, NULL, NULL)");
+    let call = |priority| format!(r#"CALL queue_send('s', 'b', '{{"priority":{priority}}}')"#);
     let refused = failure(&mut stream.conn, &call("0")).await;
     assert!(format!("{refused:?}").contains("a stream takes no priorities"), "{refused:?}");
-    for priority in ["5", "NULL"] {
+    for priority in ["5", "null"] {
         stream.sql(&call(priority)).await;
     }
     assert_eq!(stream.sequence().await, 2);
