@@ -59,6 +59,7 @@ const SOURCES: &[Source] = &sources![
     internal "queue_moment",
     internal "queue_options",
     internal "queue_enqueue",
+    public "queue_contract",
     public "queue_send",
     public "queue_send_unique",
     public "queue_send_all",
@@ -302,10 +303,19 @@ mod tests {
             ("queue_claim__00000002", ""),
             ("queue_claim__00000001", ""),
             ("queue_give_back", ""),
+            ("queue_enqueue_at", "Enqueue [0]"),
+            ("queue_enqueue_at__even", "Calls queue_enqueue_at__00000002."),
+            ("queue_enqueue__00000002", ""),
             ("queue_of_the_user", ""),
         ];
         let installed =
             installed.map(|(name, comment)| (name.to_owned(), comment.to_owned())).into();
-        assert_eq!(superseded(&installed), ["queue_claim__00000001", "queue_give_back"]);
+        let gone = [
+            "queue_claim__00000001",
+            "queue_enqueue_at",
+            "queue_enqueue_at__even",
+            "queue_give_back",
+        ];
+        assert_eq!(superseded(&installed), gone);
     }
 }

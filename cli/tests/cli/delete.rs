@@ -90,9 +90,7 @@ async fn a_topic_that_an_open_transaction_has_written_to_is_not_deleted() {
         [&["topic", "delete", "mail"][..], &["topic", "delete", "mail", "--purge", "--yes"]]
     {
         let mut conn = database.connect().await;
-        conn.batch_execute("BEGIN; CALL queue_send('mail', 'x', NULL)")
-            .await
-            .expect("enqueued");
+        conn.batch_execute("BEGIN; CALL queue_send('mail', 'x', NULL)").await.expect("enqueued");
         let sentence = rowmq.refuse(arguments);
         assert!(sentence.contains("An open transaction"), "{sentence}");
         assert_eq!(rowmq.json(&["topic", "show", "mail"])["access"], "read-write");

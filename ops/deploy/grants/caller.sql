@@ -5,5 +5,6 @@
 --   CREATE USER 'queue_caller'@'%' IDENTIFIED BY '…' REQUIRE SSL WITH MAX_USER_CONNECTIONS 50;
 --   mysql shop < this file
 -- or, for an account of another name: rowmq grants caller --user NAME@HOST | mysql shop
+GRANT EXECUTE ON PROCEDURE queue_contract TO 'queue_caller'@'%';
 GRANT EXECUTE ON PROCEDURE queue_send TO 'queue_caller'@'%';
 GRANT EXECUTE ON PROCEDURE queue_send_all TO 'queue_caller'@'%';

@@ -6,6 +6,7 @@
 --   CREATE USER 'queue_claimer'@'%' IDENTIFIED BY '…' REQUIRE SSL WITH MAX_USER_CONNECTIONS 50;
 --   mysql shop < this file
 -- or, for an account of another name: rowmq grants claimer --user NAME@HOST | mysql shop
+GRANT EXECUTE ON PROCEDURE queue_contract TO 'queue_claimer'@'%';
 GRANT EXECUTE ON PROCEDURE queue_claim TO 'queue_claimer'@'%';
 GRANT EXECUTE ON PROCEDURE queue_settle TO 'queue_claimer'@'%';
 GRANT EXECUTE ON PROCEDURE queue_beat TO 'queue_claimer'@'%';

@@ -5,6 +5,7 @@
 --   CREATE USER 'queue_keyed'@'%' IDENTIFIED BY '…' REQUIRE SSL;
 --   mysql shop < this file
 -- or, for an account of another name: rowmq grants keyed --user NAME@HOST | mysql shop
+GRANT EXECUTE ON PROCEDURE queue_contract TO 'queue_keyed'@'%';
 GRANT EXECUTE ON PROCEDURE queue_send TO 'queue_keyed'@'%';
 GRANT EXECUTE ON PROCEDURE queue_send_all TO 'queue_keyed'@'%';
 GRANT EXECUTE ON PROCEDURE queue_send_unique TO 'queue_keyed'@'%';

@@ -36,6 +36,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON queue_duty TO 'queue_operator'@'%';
 GRANT SELECT, INSERT, UPDATE (messages) ON queue_audit TO 'queue_operator'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON queue_access TO 'queue_operator'@'%';
 GRANT SELECT ON queue_schema_migration TO 'queue_operator'@'%';
+GRANT EXECUTE ON PROCEDURE queue_contract TO 'queue_operator'@'%';
 GRANT EXECUTE ON PROCEDURE queue_send TO 'queue_operator'@'%';
 GRANT EXECUTE ON PROCEDURE queue_send_all TO 'queue_operator'@'%';
 GRANT EXECUTE ON PROCEDURE queue_send_unique TO 'queue_operator'@'%';

@@ -103,9 +103,7 @@ async fn a_caller_cannot_send_headers_beyond_64_kib() {
     let with = |bytes: u32| {
         // The server writes JSON with a space after a colon.
         let value = format!("REPEAT('x', {})", bytes - 9);
-        format!(
-            "CALL queue_send('t', '', JSON_OBJECT('headers', JSON_OBJECT('a', {value})))"
-        )
+        format!("CALL queue_send('t', '', JSON_OBJECT('headers', JSON_OBJECT('a', {value})))")
     };
     for bytes in [65_537, 1 << 20] {
         assert_eq!(refused(&mut caller, &with(bytes)).await, 31027);
@@ -114,6 +112,19 @@ async fn a_caller_cannot_send_headers_beyond_64_kib() {
     run(&mut caller, &with(65_536)).await;
     let len: u64 = row(&mut own, "SELECT LENGTH(headers) FROM queue_message").await;
     assert_eq!(len, 65_536);
+}
+
+#[tokio::test]
+async fn every_account_that_calls_may_ask_what_it_can_rely_on() {
+    let (database, _own) = place().await;
+    for account in [Account::Caller, Account::Keyed, Account::Claimer, Account::Operator] {
+        let mut conn = session(&database.account_of(account).await).await;
+        let (version, capabilities): (String, String) =
+            row(&mut conn, "CALL queue_contract()").await;
+        assert_eq!(version, "1.0-rc");
+        let capabilities: Vec<String> = serde_json::from_str(&capabilities).expect("an array");
+        assert!(capabilities.iter().any(|it| it == "send"), "{capabilities:?}");
+    }
 }
 
 #[tokio::test]

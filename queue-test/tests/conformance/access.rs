@@ -102,12 +102,10 @@ async fn the_switch_closes_every_way_into_a_topic_and_says_how_to_open_it() {
 
     // An unknown topic is still reported as unknown, and the topic's own rule comes before the
     // switch.
-    let (code, ..) =
-        refusal(&mut conn, "CALL queue_send('no', 'b', NULL)").await;
+    let (code, ..) = refusal(&mut conn, "CALL queue_send('no', 'b', NULL)").await;
     assert_eq!(code, 31001);
     set_access(&mut scene.conn, &scene.topic.name, Access::Denied).await.unwrap();
-    let (_, _, text) =
-        refusal(&mut conn, "CALL queue_send('t', 'b', NULL)").await;
+    let (_, _, text) = refusal(&mut conn, "CALL queue_send('t', 'b', NULL)").await;
     assert!(text.ends_with("rowmq topic resume NAME"), "{text}");
     set_access(&mut scene.conn, &scene.topic.name, Access::ReadWrite).await.unwrap();
     switch::set(&mut scene.conn, Access::WriteOnly).await.unwrap();

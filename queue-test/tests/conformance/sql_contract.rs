@@ -159,7 +159,9 @@ async fn every_refusal_has_its_number_and_says_what_to_do() {
     }
     assert_eq!(scene.hot().await.0, 0);
     // A message that just fits is accepted, and the connection is unharmed.
-    conn.query_drop(call(r#"'t', '1234567890', '{"priority":9,"key":"","biz_id":""}'"#)).await.unwrap();
+    conn.query_drop(call(r#"'t', '1234567890', '{"priority":9,"key":"","biz_id":""}'"#))
+        .await
+        .unwrap();
     conn.query_drop(call(r#"'t', '', '{"priority":0}'"#)).await.unwrap();
     assert_eq!(scene.hot().await.0, 2);
 }

@@ -54,7 +54,8 @@ async fn text_arrives_as_it_was_written() {
         (r#""a\"b\\c\/d\n\t'""#, "a\"b\\c/d\n\t'"),
         (r#""  x  ""#, "  x  "),
     ] {
-        let options = format!(r#"{{"key":{written},"biz_id":{written},"headers":{{"h":{written}}}}}"#);
+        let options =
+            format!(r#"{{"key":{written},"biz_id":{written},"headers":{{"h":{written}}}}}"#);
         send(&mut conn, "queue_send", options.as_bytes()).await.unwrap();
         let got = claim_n(&worker, scene.topic.id, 1).await.remove(0);
         let meant = meant.as_bytes().to_vec();

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use mysql_async::prelude::Queryable;
 use mysql_async::Conn;
+use mysql_async::prelude::Queryable;
 use rowmq_core::dead;
 use rowmq_core::model::{DeadCause, Settlement, TopicSettings};
 use rowmq_core::store::dead::DeadFilter;
@@ -127,10 +127,8 @@ async fn a_call_that_fails_half_way_leaves_nothing_in_a_transaction_that_is_comm
 async fn a_key_is_held_until_done_or_for_a_time() {
     let scene = scene().await;
     let mut conn = client(scene.db.url()).await;
-    let (done, hour) = (
-        r#"{"unique":"done"}"#,
-        r#"{"unique":"hour","unique_for":"1h","on_conflict":"keep"}"#,
-    );
+    let (done, hour) =
+        (r#"{"unique":"done"}"#, r#"{"unique":"hour","unique_for":"1h","on_conflict":"keep"}"#);
     let first =
         [called(&mut conn, &unique("m", done)).await, called(&mut conn, &unique("m", hour)).await];
     for (rest, first) in [(done, &first[0]), (hour, &first[1])] {
@@ -183,8 +181,7 @@ async fn what_a_key_refuses_leaves_its_id_free_and_the_same_message_replaces_not
 async fn a_replacement_without_a_moment_makes_the_first_due_now_and_a_redriven_one_is_left_alone() {
     let mut scene = scene().await;
     let mut conn = client(scene.db.url()).await;
-    let later =
-        unique("later", r#"{"unique":"k","on_conflict":"replace","deliver_in":"1d"}"#);
+    let later = unique("later", r#"{"unique":"k","on_conflict":"replace","deliver_in":"1d"}"#);
     let first = called(&mut conn, &later).await.0;
     let now = unique("now", r#"{"unique":"k","on_conflict":"replace"}"#);
     assert_eq!(called(&mut conn, &now).await, (first.clone(), 1, 1));

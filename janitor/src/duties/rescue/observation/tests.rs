@@ -162,11 +162,9 @@ fn after_a_server_restart_a_worker_has_time_to_come_back_and_connection_ids_prov
 fn on_another_server_only_a_lost_member_of_its_group_ends_the_lease_early() {
     let here = || Incarnation { server_uid: "other".to_owned(), started_at: 5_000 };
     let group = |members: &[&str]| Some(members.iter().map(|id| (*id).to_owned()).collect());
-    for (group, dies_at) in [
-        (None, 10_000),
-        (group(&["other", "uid"]), 10_000),
-        (group(&["other", "third"]), 4_000),
-    ] {
+    for (group, dies_at) in
+        [(None, 10_000), (group(&["other", "uid"]), 10_000), (group(&["other", "third"]), 4_000)]
+    {
         let mut case = Case { incarnation: here(), group, ..Case::new() };
         for ms in (0..dies_at).step_by(250) {
             assert!(!case.is_dead(&worker(false, 1), list(&[]), ms), "at {ms}");
