@@ -20,7 +20,7 @@ use crate::duty::{Duty, Sweep};
 
 /// The pause between looks for new messages while workers listen. A message waits for half of this
 /// time in the mean.
-const LOOK: Duration = Duration::from_micros(1500);
+const LOOK: Duration = Duration::from_micros(2500);
 
 /// The same after no message has come for a while: 2.5 ms would cost the server 5 to 7 % of a core
 /// for nothing, whether a client or a loop in a procedure looks (0.12 ms to 0.2 ms a look).
