@@ -104,10 +104,7 @@ BEGIN
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: a message of a stream is never done; hold its unique key for a time', MYSQL_ERRNO = 31009;
   END IF;
   -- The length, because $ is also before a line feed at the end.
-  IF LENGTH(the_id) = 36 AND CONVERT(the_id USING latin1) REGEXP '^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$' THEN
-    SET the_id = UNHEX(REPLACE(CONVERT(the_id USING latin1), '-', ''));
-  END IF;
-  IF LENGTH(the_id) <> 16 THEN
+  IF LENGTH(the_id) <> 36 OR CONVERT(the_id USING latin1) NOT REGEXP '^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$' THEN
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: id must be a UUID of 36 characters', MYSQL_ERRNO = 31006;
   END IF;
   -- A session that is not in strict mode has made a zero of what it could not read.
@@ -134,6 +131,7 @@ BEGIN
   ELSEIF in_unique_for IS NOT NULL OR in_on_conflict IS NOT NULL OR in_max_wait IS NOT NULL THEN
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: unique_for, on_conflict and max_wait need unique', MYSQL_ERRNO = 31009;
   END IF;
+  SET the_id = UNHEX(REPLACE(CONVERT(the_id USING latin1), '-', ''));
   SET the_dedupe = the_id IS NOT NULL AND the_window IS NOT NULL;
   IF the_id IS NULL THEN
     -- UUIDv7 (RFC 9562): 48 bits of milliseconds, then random bits around version and variant.

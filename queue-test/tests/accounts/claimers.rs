@@ -46,7 +46,7 @@ async fn an_enqueue_in_autocommit_is_whole_or_not_at_all() {
     let topic = database.topic_with("t", &settings).await;
     let mut own = session(database.url()).await;
     let mut caller = session(&database.account_of(Account::Caller).await).await;
-    let call = ENQUEUE.replace("NULL)", "'019387e0-0000-7000-8000-000000000001')");
+    let call = ENQUEUE.replace("NULL", r#"'{"id":"019387e0-0000-7000-8000-000000000001"}'"#);
     // Another session locks its place in the lookup.
     run(&mut own, "START TRANSACTION").await;
     let lock = format!(
@@ -83,8 +83,8 @@ async fn a_refusal_changes_nothing_and_leaves_the_transaction_open() {
     for (call, number) in [
         (ENQUEUE.replace("'t'", "'other'"), 31001),
         (ENQUEUE.replace("'m'", "NULL"), 31003),
-        (ENQUEUE.replace("'m', NULL", "'m', 10"), 31005),
-        (ENQUEUE.replace("NULL)", "'no id')"), 31006),
+        (ENQUEUE.replace("NULL", r#"'{"priority":10}'"#), 31005),
+        (ENQUEUE.replace("NULL", r#"'{"id":"no id"}'"#), 31006),
     ] {
         assert_eq!(refused(&mut caller, &call).await, number, "{call}");
     }
