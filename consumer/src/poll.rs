@@ -9,8 +9,8 @@ const EAGER: Duration = Duration::from_millis(25);
 /// The time between polls after a long time without work.
 const CAP: Duration = Duration::from_secs(1);
 
-/// The longest wait after a claim that failed: a server that is back, or the new writer of a cluster,
-/// is found within this time.
+/// The longest wait after a claim that failed: a server that is back, or the new writer of a
+/// cluster, is found within this time.
 const AFTER_FAILURE: Duration = Duration::from_millis(500);
 
 /// The time between attempts to take over a member's name: as soon after the member's death as a

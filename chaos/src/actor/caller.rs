@@ -86,9 +86,7 @@ async fn consume(
     topics: &[TopicName],
     stop: &CancellationToken,
 ) -> anyhow::Result<()> {
-    let opts = OptsBuilder::from_opts(Opts::from_url(url.expose())?).prefer_socket(false);
-    let conn = tokio::time::timeout(DEADLINE, Conn::new(opts)).await??;
-    let mut session = Session { conn, record };
+    let mut session = Session { conn: writer(url).await?, record };
     session.say(LEASE, ()).await?;
     while !stop.is_cancelled() {
         let rows = session.claim_of_all(topics).await?;
@@ -97,6 +95,30 @@ async fn consume(
     }
     session.say("CALL queue_leave()", ()).await?;
     Ok(())
+}
+
+/// Connects to the host that takes writes. A client in another language has to find it, too.
+async fn writer(url: &ServerUrl) -> anyhow::Result<Conn> {
+    let (account, place) = url.expose().rsplit_once('@').context("an account in the URL")?;
+    let (hosts, database) = place.split_once('/').context("a database in the URL")?;
+    let mut refusal = anyhow::anyhow!("no host takes writes");
+    for host in hosts.split(',') {
+        match tokio::time::timeout(DEADLINE, open(&format!("{account}@{host}/{database}"))).await {
+            Ok(Ok(Some(conn))) => return Ok(conn),
+            Ok(Ok(None)) => {}
+            Ok(Err(error)) => refusal = error,
+            Err(late) => refusal = late.into(),
+        }
+    }
+    Err(refusal)
+}
+
+/// Connects to one host; `None`: it takes no writes.
+async fn open(url: &str) -> anyhow::Result<Option<Conn>> {
+    let opts = OptsBuilder::from_opts(Opts::from_url(url)?).prefer_socket(false);
+    let mut conn = Conn::new(opts).await?;
+    let is_reader: Option<bool> = conn.query_first("SELECT @@GLOBAL.read_only").await?;
+    Ok((is_reader != Some(true)).then_some(conn))
 }
 
 /// Why a statement failed.

@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2034,SC2154
 # ops/lib/server/hardship.sh: a server on a disk that can be filled, or is slow, with a clock that can be
-# set. Sourced by ops/dev-server. Below $instance: `disk` (the mounted folder of a server with
+# set. Sourced by ops/dev-server and ops/cluster. Below $instance: `disk` (the mounted folder of a server with
 # --disk), `clock` (of one with --clock: its clock beside the true time), `clock-library`, and
 # `sync-delay` and `slow-sync.so` (of one with --sync-delay).
 

@@ -61,8 +61,8 @@ pub struct Claimed {
     /// Messages of a stream that the group's filter rejected: they count as passed. If there are no
     /// deliveries, more messages may lie behind them: claim again at once.
     pub filtered: u64,
-    /// Messages that this claim could not have may be ready, or become ready without a notification:
-    /// claim again soon.
+    /// Messages that this claim could not have may be ready, or become ready without a
+    /// notification: claim again soon.
     pub more_later: bool,
 }
 

@@ -28,8 +28,8 @@ const MANY: usize = 3;
 /// The grace of many workers, in units of the least grace; no grace is longer.
 const OF_MANY: u32 = 3;
 
-/// The least grace of a worker whose server is gone. It asks the hosts of its URL one after the other
-/// and waits up to 2 s for one that gives no answer; then it asks those first that have answered.
+/// The least grace of a worker whose server is gone. It asks the hosts of its URL one after the
+/// other and waits up to 2 s for one that gives no answer; then it asks the others first.
 pub(super) const OF_A_MOVE: Duration = Duration::from_secs(4);
 
 /// The grace, and what it depends on.
