@@ -28,7 +28,7 @@ impl Incarnation {
             && (self.started_at - other.started_at).abs() <= START_TOLERANCE_SECONDS
     }
 
-    /// Returns whether this is a later life of the same server: all sessions of `earlier` have ended.
+    /// Returns whether this is a later life of the same server: the sessions of `earlier` are over.
     #[must_use]
     pub fn succeeds(&self, earlier: &Self) -> bool {
         self.server_uid == earlier.server_uid
