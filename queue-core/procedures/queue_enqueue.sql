@@ -59,7 +59,7 @@ BEGIN
   CALL queue_refuse_access(in_topic, 'enqueue');
   BEGIN
     DECLARE CONTINUE HANDLER FOR NOT FOUND SET the_topic = NULL;
-    -- A measurement that nobody has renewed for 30 s says nothing any more.
+    -- A measurement older than 30 s says nothing any more.
     SELECT id, kind, enqueue_paused, EXISTS (SELECT 1 FROM queue_switch x WHERE x.enqueue_paused), body_limit, dedupe_window_ms, searchable_ms IS NOT NULL, trace_ppm,
         backlog_full AND backlog_at > UTC_TIMESTAMP(6) - INTERVAL 30 SECOND
           AND (backlog_depth >= max_depth * 0.9 OR backlog_bytes >= max_bytes * 0.9),
@@ -112,7 +112,7 @@ BEGIN
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: deliver_at or expires_at is no DATETIME(6) after 1970; write UTC, without a zone: 2026-12-24 18:00:00', MYSQL_ERRNO = 31008;
   END IF;
   IF in_expires_at <= GREATEST(COALESCE(in_deliver_at, UTC_TIMESTAMP(6)), UTC_TIMESTAMP(6)) THEN
-    SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: expires_at has passed or is not after deliver_at, so nobody would handle it', MYSQL_ERRNO = 31007;
+    SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: it expires before it is ready, or has expired already, so no consumer would handle it', MYSQL_ERRNO = 31007;
   END IF;
   IF in_unique_key IS NOT NULL THEN
     IF LENGTH(in_unique_key) NOT BETWEEN 1 AND 255 THEN

@@ -76,8 +76,6 @@ BEGIN
     WHEN JSON_TYPE(the_id) NOT IN ('STRING', 'NULL') THEN 'option id is no string'
     WHEN JSON_TYPE(the_unique) NOT IN ('STRING', 'NULL') THEN 'option unique is no string'
     WHEN JSON_TYPE(the_choice) NOT IN ('STRING', 'NULL') THEN 'option on_conflict is no string'
-    WHEN the_in <> 'null' AND the_at <> 'null' THEN 'options deliver_in and deliver_at exclude each other'
-    WHEN the_end_in <> 'null' AND the_end_at <> 'null' THEN 'options expires_in and expires_at exclude each other'
   END;
   IF the_fault IS NOT NULL THEN
     SET the_fault = LEFT(CONCAT('queue: ', the_fault), 128);
@@ -105,17 +103,11 @@ BEGIN
   IF the_choice <> 'null' THEN
     SET out_choice = LEFT(JSON_UNQUOTE(the_choice), 60);
   END IF;
-  IF the_in <> 'null' THEN
-    CALL queue_duration('deliver_in', the_in, the_seconds);
-    SET out_deliver = UTC_TIMESTAMP(6) + INTERVAL the_seconds SECOND;
-  ELSEIF the_at <> 'null' THEN
-    CALL queue_moment('deliver_at', the_at, out_deliver);
+  IF COALESCE(the_in, the_at) IS NOT NULL THEN
+    CALL queue_moment('deliver', the_in, the_at, out_deliver);
   END IF;
-  IF the_end_in <> 'null' THEN
-    CALL queue_duration('expires_in', the_end_in, the_seconds);
-    SET out_expires = UTC_TIMESTAMP(6) + INTERVAL the_seconds SECOND;
-  ELSEIF the_end_at <> 'null' THEN
-    CALL queue_moment('expires_at', the_end_at, out_expires);
+  IF COALESCE(the_end_in, the_end_at) IS NOT NULL THEN
+    CALL queue_moment('expires', the_end_in, the_end_at, out_expires);
   END IF;
   IF the_hold <> 'null' THEN
     CALL queue_duration('unique_for', the_hold, the_seconds);
@@ -125,12 +117,4 @@ BEGIN
     CALL queue_duration('max_wait', the_wait, the_seconds);
     SET out_wait = CEIL(the_seconds);
   END IF;
-  -- Where a KILL QUERY has made a function return NULL, no option is left out silently.
-  CALL queue_refuse_killed(COALESCE(
-    JSON_LENGTH(the_given) = (the_priority IS NOT NULL) + (the_key IS NOT NULL) + (the_biz_id IS NOT NULL) + (the_headers IS NOT NULL) + (the_id IS NOT NULL)
-      + (the_in IS NOT NULL) + (the_at IS NOT NULL) + (the_end_in IS NOT NULL) + (the_end_at IS NOT NULL)
-      + (the_unique IS NOT NULL) + (the_hold IS NOT NULL) + (the_choice IS NOT NULL) + (the_wait IS NOT NULL)
-    AND NOT COALESCE(the_key <> 'null' AND out_key IS NULL, FALSE) AND NOT COALESCE(the_biz_id <> 'null' AND out_biz_id IS NULL, FALSE)
-    AND NOT COALESCE(the_id <> 'null' AND out_id IS NULL, FALSE) AND NOT COALESCE(the_unique <> 'null' AND out_unique IS NULL, FALSE)
-    AND NOT COALESCE(the_choice <> 'null' AND out_choice IS NULL, FALSE), FALSE));
 END

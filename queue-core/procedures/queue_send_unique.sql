@@ -1,5 +1,5 @@
 -- queue_send with four more options. A procedure of its own, because a key that is held makes the messages of
--- others duplicates: whoever may do that has EXECUTE on this one.
+-- others duplicates, which takes a privilege: EXECUTE on this procedure.
 CREATE PROCEDURE queue_send_unique(
   IN in_topic   VARBINARY(255),
   IN in_body    LONGBLOB,

@@ -16,6 +16,10 @@ use crate::callers::{ENQUEUE, place, row, run, session};
 #[tokio::test(flavor = "multi_thread")]
 async fn a_procedure_that_is_missing_is_made_again_and_who_may_call_it_stays() {
     let (database, mut own) = place().await;
+    // The first migration makes them, and no database keeps them.
+    let former = "SELECT COUNT(*) FROM information_schema.ROUTINES WHERE ROUTINE_SCHEMA = DATABASE() \
+                  AND ROUTINE_NAME IN ('queue_enqueue', 'queue_enqueue_at', 'queue_enqueue_unique')";
+    assert_eq!(row::<u64>(&mut own, former).await, 0);
     let mut caller = session(&database.account_of(Account::Caller).await).await;
     let body = format!("queue_enqueue__{}", procedures::checksum());
     run(&mut own, &format!("DROP PROCEDURE {body}")).await;
