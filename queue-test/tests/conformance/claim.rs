@@ -223,6 +223,26 @@ async fn skip_locked_passes_over_rows_that_another_session_has_locked() {
     assert_eq!(bodies(&claim_n(&worker, scene.topic.id, 2).await), ["0", "2"]);
 }
 
+/// No bell rings when the other transaction ends.
+#[tokio::test]
+async fn a_claim_that_finds_only_locked_rows_says_that_more_may_be_ready() {
+    let mut scene = Scene::new().await;
+    scene.enqueue(1).await;
+    let mut other = scene.db.connect().await;
+    other.batch_execute("BEGIN; SELECT id FROM queue_message FOR UPDATE").await.unwrap();
+    let worker = scene.worker_by(ClaimStrategy::SkipLocked).await;
+    let claimed = worker.claim(scene.topic.id, 1).await.unwrap();
+    assert!(claimed.deliveries.is_empty() && claimed.more_later);
+    other.batch_execute("ROLLBACK").await.unwrap();
+    assert_eq!(bodies(&claim_n(&worker, scene.topic.id, 1).await), ["0"]);
+    until("a look finds nothing", async || {
+        let claimed = worker.claim(scene.topic.id, 1).await.unwrap();
+        assert!(claimed.deliveries.is_empty());
+        !claimed.more_later
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn an_update_that_comes_first_waits_for_rows_that_another_session_has_locked() {
     for strategy in [ClaimStrategy::UpdateThenSelect, ClaimStrategy::UpdateLimit] {
