@@ -1,7 +1,8 @@
 use std::process::Command;
 
+use diesel_async::SimpleAsyncConnection;
 use rowmq_core::connection::ServerUrl;
-use rowmq_core::migration;
+use rowmq_core::{migration, store};
 use rowmq_test::proxy::FaultProxy;
 use rowmq_test::{Program, TestDatabase};
 
@@ -43,7 +44,7 @@ async fn a_mere_reconnect_costs_no_second_run() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_killed_under_load_loses_nothing_and_consumers_go_on_by_themselves() {
     const MESSAGES: usize = 3_000;
-    let server = OwnServer::start();
+    let server = OwnServer::start("fleet");
     let database = TestDatabase::empty_on(&server.url).await;
     migration::run(database.url()).await.expect("migrated");
     let mut fleet = Fleet::on(database).await;
@@ -67,6 +68,35 @@ async fn a_server_killed_under_load_loses_nothing_and_consumers_go_on_by_themsel
     assert_eq!(again, 0);
 }
 
+/// A session by SQL cannot come back. After a restart the sweeper knows that the server is the
+/// same, so that it need not wait for the lease, which here is longer than the test may take.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_session_held_when_its_server_was_killed_runs_again_before_its_lease_is_over() {
+    let server = OwnServer::start("session");
+    let database = TestDatabase::empty_on(&server.url).await;
+    migration::run(database.url()).await.expect("migrated");
+    let mut fleet = Fleet::on(database).await;
+    fleet.enqueue(1).await;
+    let mut session = fleet.database.connect().await;
+    let claim = "SET @queue_lease = 86400; CALL queue_claim('work', 1, NULL)";
+    session.batch_execute(claim).await.expect("claimed");
+    let mut conn = fleet.database.connect().await;
+    let depth = store::inspect::depth(&mut conn, fleet.topic.id).await.expect("a depth");
+    assert_eq!(depth.claimed, 1);
+    let first = store::worker::incarnation(&mut conn).await.expect("read");
+    // The second in which a server started is known within two.
+    let is_later = async || {
+        server.run("crash");
+        server.run("restart");
+        let mut conn = fleet.database.connect().await;
+        store::worker::incarnation(&mut conn).await.expect("read").succeeds(&first)
+    };
+    fleet.until("in a later life of the server", is_later).await;
+    fleet.start(&Start::default());
+    fleet.drained().await;
+    assert_eq!(fleet.histories().len(), 1);
+}
+
 /// A private server, which the test may kill.
 struct OwnServer {
     url: ServerUrl,
@@ -75,9 +105,9 @@ struct OwnServer {
 }
 
 impl OwnServer {
-    fn start() -> Self {
+    fn start(name: &str) -> Self {
         let kind = std::env::var("ROWMQ_SERVER_KIND").unwrap_or_else(|_| "mariadb".to_owned());
-        let name = format!("fleet-{}", std::process::id());
+        let name = format!("{name}-{}", std::process::id());
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../ops/dev-server");
         let started = Command::new(script)
             .args(["start", "--server", &kind, "--name", &name])
