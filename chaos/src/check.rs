@@ -21,7 +21,7 @@ use crate::record::{Answer, Ended, Enqueued, Moment};
 use crate::stream::{Group, Share};
 use crate::tag::Tag;
 use crate::task::Ending;
-pub(crate) use failover::Failover;
+pub(crate) use failover::{Failover, missed_bound};
 use history::History;
 use message::Message;
 pub(crate) use rescue::{RescueTimes, Times};

@@ -192,8 +192,9 @@ async fn fail_over(args: FailoverArgs) -> anyhow::Result<ExitCode> {
     let arena = Arena::prepare(Queue::Product, None, args.url, None, folder.path()).await?;
     let drained = failover::run(&arena, &plan, seed).await;
     let sound = findings(&arena, seed, drained).await.and_then(|(findings, drained)| {
-        report::show_failovers(&plan, seed, &findings)?;
-        Ok(findings.is_sound_but_for(plan.known()) && drained)
+        let missed = check::missed_bound(&findings.failovers);
+        report::show_failovers(&plan, seed, &findings, missed.as_deref())?;
+        Ok(findings.is_sound_but_for(plan.known()) && drained && missed.is_none())
     });
     drop(arena);
     end(folder.path(), args.keep, seed, sound)

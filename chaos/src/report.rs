@@ -55,11 +55,12 @@ pub(crate) fn show(
     Ok(())
 }
 
-/// Shows the outcome of a run on a cluster.
+/// Shows the outcome of a run on a cluster; `missed`: the bound that its times missed.
 pub(crate) fn show_failovers(
     plan: &FailoverPlan,
     seed: u64,
     findings: &Findings,
+    missed: Option<&str>,
 ) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     let cluster = plan.cluster.kind.word();
@@ -83,6 +84,9 @@ pub(crate) fn show_failovers(
         table.add_row([vec![n.to_string()], times.map(shown).to_vec()].concat());
     }
     writeln!(out, "{table}")?;
+    if let Some(missed) = missed {
+        writeln!(out, "{missed}")?;
+    }
     proof(&mut out, seed, findings)?;
     let mut line = json(cluster, seed, findings);
     line["failovers"] = findings

@@ -18,6 +18,33 @@ pub(crate) struct Failover {
     pub(crate) claimed: Option<Duration>,
 }
 
+/// How soon after the cluster has a writer a message must be claimed on it: what the fleet itself
+/// may take.
+const OURS: Duration = Duration::from_secs(1);
+
+/// Fewer fail-overs are not judged by their times.
+const LEAST: usize = 5;
+
+impl Failover {
+    fn is_in_time(&self) -> bool {
+        let (Some(writer), Some(claimed)) = (self.writer, self.claimed) else { return false };
+        claimed <= writer + OURS
+    }
+}
+
+/// Describes in one sentence how these fail-overs miss the bound.
+pub(crate) fn missed_bound(failovers: &[Failover]) -> Option<String> {
+    let late = failovers.iter().filter(|failover| !failover.is_in_time()).count();
+    (failovers.len() >= LEAST && late > 0).then(|| {
+        format!(
+            "After {late} of {} fail-overs the first claim came more than {} s after the cluster \
+             had a writer.",
+            failovers.len(),
+            OURS.as_secs()
+        )
+    })
+}
+
 /// Returns the times of every strike against the writer.
 pub(super) fn times(history: &History) -> Vec<Failover> {
     let strikes = history.strikes.iter().filter(|strike| strike.fault == KILL_WRITER);

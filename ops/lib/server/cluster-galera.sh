@@ -45,6 +45,7 @@ build() {
     node_options
     set_options # from now on none of them begins a cluster
   done
+  ask 1 "CREATE DATABASE cluster_probe; CREATE TABLE cluster_probe.probe (id INT PRIMARY KEY, n DOUBLE)"
 }
 
 status_of() { ask "$1" "SHOW STATUS LIKE '$2'" 2>/dev/null | cut -f 2; }
@@ -53,7 +54,11 @@ describe() { echo "$(status_of "$1" wsrep_local_state_comment), $(status_of "$1"
 
 is_synced() { [ "$(describe "$1")" = "Synced, Primary" ]; }
 
-takes_writes() { is_synced "$1" && [ "$(status_of "$1" wsrep_ready)" = ON ]; }
+# A node answers as synced until the dead one is expelled; before that no commit ends.
+takes_writes() {
+  is_synced "$1" && [ "$(status_of "$1" wsrep_ready)" = ON ] &&
+    ask "$1" "REPLACE INTO cluster_probe.probe VALUES (1, RAND())" 2>/dev/null
+}
 
 promote() { :; }
 
