@@ -1,5 +1,6 @@
 //! The processes of a run that are not the product's own programs: senders and recorders built on
-//! its libraries, consumers by the SQL contract, and the program that `rowmq-consumer exec` runs.
+//! its libraries, consumers by the SQL contract, and the program that `rowmq-consumer exec` and
+//! `rowmq-consumer pool` run.
 
 pub(crate) mod caller;
 pub(crate) mod recorder;

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::arena::{Arena, Load};
 use crate::check::Breach;
-use crate::cluster::{Cluster, KILL_WRITER, PROMOTE};
+use crate::cluster::{Cluster, ClusterKind, KILL_WRITER, PROMOTE};
 use crate::record::Event;
 use crate::run::{self, QUIET};
 
@@ -44,19 +44,20 @@ impl FailoverPlan {
         if self.cluster.asynchronous { 1 } else { self.failovers }
     }
 
-    /// Returns what an asynchronous replica can do to a queue, as documented; nothing else.
+    /// Returns which promises such a cluster is documented to break; nothing else.
     pub(crate) fn known(&self) -> &'static [Breach] {
-        if self.cluster.asynchronous {
-            &[
+        match self.cluster {
+            Cluster { asynchronous: true, .. } => &[
                 Breach::Lost,
                 Breach::WrongAck,
                 Breach::SharedDelivery,
                 Breach::Offset,
                 Breach::HandledAgain,
                 Breach::WrongTrace,
-            ]
-        } else {
-            &[]
+            ],
+            // Sessions on two nodes, once the first is back.
+            Cluster { kind: ClusterKind::Galera, .. } => &[Breach::BeyondLimit],
+            _ => &[],
         }
     }
 }

@@ -12,7 +12,7 @@ pub(crate) const EFFECTS: &str = "effects";
 pub(crate) const CALLS: &str = "calls";
 /// The same sessions claim from here before each batch of the other topic, and hold claims of both.
 pub(crate) const URGENT: &str = "urgent-calls";
-/// Handled by programs that the real `rowmq-consumer exec` runs.
+/// Handled by programs that the real `rowmq-consumer exec` and `rowmq-consumer pool` run.
 pub(crate) const PROGRAM: &str = "program";
 /// Handled by a web service that the real `rowmq-consumer webhook` calls.
 pub(crate) const HOOK: &str = "hook";

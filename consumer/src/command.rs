@@ -1,21 +1,24 @@
 //! The consumer's command line.
 
 use std::ffi::OsString;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 mod forward;
 
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
-use rowmq_consumer::exec::{ExecHandler, ExecOptions};
+use rowmq_consumer::exec::{ExecHandler, ExecOptions, PoolHandler};
 use rowmq_consumer::forward::Ended;
 use rowmq_consumer::webhook::{AddressPolicy, Allowed, WebhookHandler, WebhookOptions};
 use rowmq_consumer::{Consumer, ConsumerBuilder, ErrorRate, SettingsArgs, TopicOptions};
 use rowmq_core::account::Account;
 use rowmq_core::codec::Codecs;
+use rowmq_core::handler::RawHandler;
 use rowmq_core::{Error, TopicName, doctor};
 use rowmq_service::args::{ServerArgs, ServiceArgs};
 use rowmq_service::config::{Configured, Process, Settings};
@@ -29,7 +32,7 @@ use rowmq_service::{config, signals};
 use secrecy::SecretString;
 use url::Url;
 
-/// Claims the messages of a topic and runs a program, or calls a URL, for each.
+/// Claims the messages of topics and passes each to a program or to a URL.
 #[derive(Parser)]
 #[command(version)]
 pub(crate) struct Arguments {
@@ -55,22 +58,25 @@ pub(crate) struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Pass every message to one of a pool of programs, each of which takes one after another, as a
+    /// line of JSON.
+    Pool {
+        #[command(flatten)]
+        topics: TopicArgs,
+        #[command(flatten)]
+        program: ProgramArgs,
+    },
     /// Run a program for every message: the body on its standard input, its exit code decides.
     Exec {
         #[command(flatten)]
-        topic: TopicArgs,
-        /// A variable of the consumer's environment that the program sees (repeatable). Without
-        /// it the program sees PATH, LANG, HOME and the ROWMQ_* variables of the message.
-        #[arg(long = "pass-env", value_name = "NAME")]
-        pass_env: Vec<OsString>,
-        /// The program and its arguments, after `--`. Never a shell.
-        #[arg(last = true, required = true, value_name = "PROGRAM")]
-        argv: Vec<OsString>,
+        topics: TopicArgs,
+        #[command(flatten)]
+        program: ProgramArgs,
     },
     /// Send every message to a URL as a POST request: the status of the answer decides.
     Webhook {
         #[command(flatten)]
-        topic: TopicArgs,
+        topics: TopicArgs,
         /// Where to. A URL that holds a token is better given by the environment.
         #[arg(env = "ROWMQ_WEBHOOK_URL", hide_env_values = true)]
         url: Url,
@@ -90,10 +96,25 @@ enum Command {
 }
 
 #[derive(Args)]
+struct ProgramArgs {
+    /// A variable of the consumer's environment that the program sees (repeatable). Without it the
+    /// program sees PATH, LANG and HOME, and the ROWMQ_* variables that it is given.
+    #[arg(long = "pass-env", value_name = "NAME")]
+    pass_env: Vec<OsString>,
+    /// The program and its arguments, after `--`. Never a shell.
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    argv: Vec<OsString>,
+}
+
+#[derive(Args)]
 struct TopicArgs {
-    /// The topic.
-    topic: TopicName,
-    /// Messages handled at once; 1 keeps them strictly in order.
+    /// The topic, or TOPIC=WEIGHT.
+    topic: WeightedTopic,
+    /// Another topic, or TOPIC=WEIGHT (repeatable). Topics with work share the handlers' time by
+    /// their weights: 3 gets three times that of 1.
+    #[arg(long, value_name = "TOPIC")]
+    also: Vec<WeightedTopic>,
+    /// Messages handled at once, of all topics together; 1 keeps them strictly in order.
     #[arg(long, default_value_t = TopicOptions::default().concurrency, value_name = "N")]
     concurrency: usize,
     /// The longest run of one message.
@@ -102,12 +123,29 @@ struct TopicArgs {
     /// The most messages of one claim.
     #[arg(long, default_value_t = TopicOptions::default().max_batch, value_name = "N")]
     max_batch: u32,
-    /// Pause while so many of the last messages fail: 50%/20 is half of the last 20.
+    /// Pause a topic while so many of its last messages fail: 50%/20 is half of the last 20.
     #[arg(long, value_name = "SHARE/N")]
     pause_on_errors: Option<ErrorRate>,
     /// How long such a pause is, before one message is tried.
     #[arg(long, default_value = "30s", value_parser = humantime::parse_duration, value_name = "TIME")]
     pause_for: Duration,
+}
+
+/// A topic and its share of the consumer's concurrency.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct WeightedTopic {
+    topic: TopicName,
+    weight: NonZeroU32,
+}
+
+impl FromStr for WeightedTopic {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        let (topic, weight) = text.split_once('=').unwrap_or((text, "1"));
+        let weight = weight.parse().context("a weight is a whole number from 1 on: mail=3")?;
+        Ok(Self { topic: topic.parse()?, weight })
+    }
 }
 
 /// How the configuration knows this process.
@@ -128,7 +166,7 @@ pub(crate) async fn run(configured: Configured<Arguments>) -> anyhow::Result<Exi
         if service.check { Shutdown::default() } else { signals::shutdown_on_signals()? };
     let ended = Ended::default();
     let prepared = prepare(arguments, &settings, &health, (&shutdown, &ended));
-    let (located, consumer) = match prepared {
+    let Prepared { located, consumer, pool } = match prepared {
         Ok(prepared) => prepared,
         Err(error) => return Ok(config::refuse(&error)),
     };
@@ -145,11 +183,21 @@ pub(crate) async fn run(configured: Configured<Arguments>) -> anyhow::Result<Exi
     }
     reload::on_hangup::<Arguments>(PROCESS, located.url)?;
     consumer.run(shutdown).await?;
+    if let Some(pool) = pool {
+        pool.close().await;
+    }
     served.cancel();
     if let Some(reason) = ended.reason() {
         anyhow::bail!("{reason}");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+struct Prepared {
+    located: Located,
+    consumer: Consumer,
+    /// To be closed when the consumer has ended.
+    pool: Option<PoolHandler>,
 }
 
 /// Builds the consumer as it would be started; finds every error that can be found without a
@@ -159,51 +207,65 @@ fn prepare(
     settings: &Settings,
     health: &Health,
     (shutdown, ended): (&Shutdown, &Ended),
-) -> anyhow::Result<(Located, Consumer)> {
+) -> anyhow::Result<Prepared> {
     let located = arguments.server.located()?;
-    let builder =
-        Consumer::builder(located.url.clone()).options(arguments.settings.options()).codecs(
-            Codecs::default()
-                .with_limit(arguments.decoded_limit)
-                .with_budget(arguments.decoded_budget),
-        );
+    let mut options = arguments.settings.options();
+    options.concurrency = arguments.command.shared_concurrency();
+    let codecs =
+        Codecs::default().with_limit(arguments.decoded_limit).with_budget(arguments.decoded_budget);
+    let builder = Consumer::builder(located.url.clone()).options(options).codecs(codecs);
+    let mut pool = None;
+    let secrets = arguments.server.secrets();
     let builder = match arguments.command {
         Command::Forward { to } => to.register(builder, shutdown, ended)?,
-        command => register(command, arguments.server.secrets(), builder)?,
+        Command::Pool { topics, program } => {
+            let handler = PoolHandler::new(program.options(topics.timeout, secrets))?;
+            pool = Some(handler.clone());
+            topics.register(builder, handler)
+        }
+        Command::Exec { topics, program } => {
+            let handler = ExecHandler::new(program.options(topics.timeout, secrets))?;
+            topics.register(builder, Arc::new(handler))
+        }
+        Command::Webhook { topics, url, secret_file, allow } => {
+            let mut webhook = WebhookOptions::new(url);
+            webhook.timeout = topics.timeout;
+            webhook.secret = secret_file.as_deref().map(secret).transpose()?;
+            if !allow.is_empty() {
+                webhook.allow = AddressPolicy::Allow(allow);
+            }
+            topics.register(builder, Arc::new(WebhookHandler::new(webhook)?))
+        }
     };
     let consumer = builder.health(health.clone()).build().map_err(|error| match error {
         rowmq_consumer::Error::Setting { name, .. } => settings.refused(name, error),
         error => error.into(),
     })?;
-    Ok((located, consumer))
+    Ok(Prepared { located, consumer, pool })
 }
 
-fn register(
-    command: Command,
-    secrets: Vec<PathBuf>,
-    builder: ConsumerBuilder,
-) -> anyhow::Result<ConsumerBuilder> {
-    match command {
-        Command::Exec { topic, pass_env, argv } => {
-            let mut exec = ExecOptions::new(argv);
-            exec.timeout = topic.timeout;
-            exec.environment.pass.extend(pass_env);
-            exec.supervisor = Some(PathBuf::from("/proc/self/exe"));
-            exec.hidden = secrets;
-            let handler = ExecHandler::new(exec)?;
-            Ok(builder.raw_handler(topic.topic.clone(), topic.options(), handler))
-        }
-        Command::Webhook { topic, url, secret_file, allow } => {
-            let mut webhook = WebhookOptions::new(url);
-            webhook.timeout = topic.timeout;
-            webhook.secret = secret_file.as_deref().map(secret).transpose()?;
-            if !allow.is_empty() {
-                webhook.allow = AddressPolicy::Allow(allow);
+impl Command {
+    /// How many messages of several topics are handled at once; `None`: there is only one topic.
+    fn shared_concurrency(&self) -> Option<NonZeroUsize> {
+        match self {
+            Self::Pool { topics, .. }
+            | Self::Exec { topics, .. }
+            | Self::Webhook { topics, .. } => {
+                NonZeroUsize::new(topics.concurrency).filter(|_| !topics.also.is_empty())
             }
-            let handler = WebhookHandler::new(webhook)?;
-            Ok(builder.raw_handler(topic.topic.clone(), topic.options(), handler))
+            Self::Forward { .. } => None,
         }
-        Command::Forward { .. } => anyhow::bail!("A forward is registered by itself."),
+    }
+}
+
+impl ProgramArgs {
+    fn options(self, timeout: Duration, hidden: Vec<PathBuf>) -> ExecOptions {
+        let mut options = ExecOptions::new(self.argv);
+        options.timeout = timeout;
+        options.environment.pass.extend(self.pass_env);
+        options.supervisor = Some(PathBuf::from("/proc/self/exe"));
+        options.hidden = hidden;
+        options
     }
 }
 
@@ -214,16 +276,24 @@ pub(crate) fn secret(file: &Path) -> anyhow::Result<SecretString> {
 }
 
 impl TopicArgs {
-    /// The handler itself keeps the time limit, so that its program gets TERM before KILL.
-    fn options(&self) -> TopicOptions {
-        TopicOptions {
+    fn register<H>(self, mut builder: ConsumerBuilder, handler: H) -> ConsumerBuilder
+    where
+        H: RawHandler + Clone,
+    {
+        // The handler itself keeps the time limit, so that its program gets TERM before KILL.
+        let options = TopicOptions {
             concurrency: self.concurrency,
             timeout: None,
             max_batch: self.max_batch,
             pause_on_errors: self.pause_on_errors,
             pause_for: self.pause_for,
             ..TopicOptions::default()
+        };
+        for WeightedTopic { topic, weight } in std::iter::once(self.topic).chain(self.also) {
+            let options = TopicOptions { weight, ..options.clone() };
+            builder = builder.raw_handler(topic, options, handler.clone());
         }
+        builder
     }
 }
 
@@ -244,5 +314,28 @@ mod tests {
             assert_eq!(arguments.service.metrics.map(|it| it.port()), Some(0));
             assert_eq!(arguments.settings.options().doorbell, rowmq_consumer::DoorbellMode::Auto);
         }
+    }
+
+    #[test]
+    fn a_topic_may_have_a_weight() {
+        let read = |text: &str| {
+            text.parse().map(|it: WeightedTopic| (it.topic.to_string(), it.weight.get()))
+        };
+        assert_eq!(read("mail").ok(), Some(("mail".to_owned(), 1)));
+        assert_eq!(read("orders@billing=3").ok(), Some(("orders@billing".to_owned(), 3)));
+        for wrong in ["mail=", "mail=0", "mail=-1", "mail=1=2", "=3", "a b=2"] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn several_topics_share_the_concurrency_and_one_has_its_own() {
+        let shared = |line: &[&str]| {
+            let line = [&["consumer", "pool", "mail=3"], line, &["--", "true"]].concat();
+            let arguments = Arguments::try_parse_from(line).map_err(|error| error.to_string());
+            arguments.expect("understood").command.shared_concurrency().map(NonZeroUsize::get)
+        };
+        assert_eq!(shared(&["--concurrency", "8"]), None);
+        assert_eq!(shared(&["--concurrency", "8", "--also", "reports", "--also", "x=2"]), Some(8));
     }
 }

@@ -1,5 +1,8 @@
-//! Runs a program per message, for users who write no Rust: the body is its standard input, the
-//! message's facts are in its environment, and its exit code decides.
+//! Runs programs for messages, for users who write no Rust.
+//!
+//! [`PoolHandler`] keeps programs that take one message after another. [`ExecHandler`] starts a
+//! program for each message: the body is its standard input, the message's facts are in its
+//! environment, and its exit code decides.
 //!
 //! | exit code | what becomes of the message |
 //! |---|---|
@@ -48,15 +51,15 @@ mod body;
 mod environment;
 mod hidden;
 mod output;
+mod pool;
 mod process;
 mod program;
 mod supervise;
 mod verdict;
 
 use std::ffi::OsString;
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
@@ -65,7 +68,9 @@ use thiserror::Error;
 
 pub use self::environment::Environment;
 use self::output::{Output, listen};
-use self::process::{Ended, Process};
+pub use self::pool::PoolHandler;
+use self::process::{Ended, Process, Stopped};
+use self::program::Program;
 pub use self::supervise::{SUBCOMMAND, supervise};
 use self::verdict::{RunError, verdict};
 
@@ -74,13 +79,13 @@ use self::verdict::{RunError, verdict};
 /// it.
 const OUTPUT_GRACE: Duration = Duration::from_secs(1);
 
-/// How a program is run for each message.
+/// How a program is run.
 #[derive(Debug, Clone)]
 pub struct ExecOptions {
     /// The program and its arguments. A name without a slash is looked up once, on the consumer's
     /// `PATH`; a relative path is taken from the consumer's working directory.
     pub argv: Vec<OsString>,
-    /// The longest run. Default 60 s.
+    /// The longest run of one message. Default 60 s.
     pub timeout: Duration,
     /// What the program sees of the consumer's environment. Default: `PATH`, `LANG` and `HOME`.
     pub environment: Environment,
@@ -157,14 +162,7 @@ pub enum ExecError {
 /// Runs a program for each message; see the [module](self) for the exit codes.
 #[derive(Debug)]
 pub struct ExecHandler {
-    program: PathBuf,
-    arguments: Vec<OsString>,
-    variables: Vec<(OsString, OsString)>,
-    timeout: Duration,
-    output_limit: usize,
-    kill_grace: Duration,
-    supervisor: Option<PathBuf>,
-    hidden: Vec<PathBuf>,
+    program: Program,
 }
 
 impl ExecHandler {
@@ -173,78 +171,39 @@ impl ExecHandler {
     /// # Errors
     /// [`ExecError`] if the program cannot be run.
     pub fn new(options: ExecOptions) -> Result<Self, ExecError> {
-        let mut argv = options.argv.into_iter();
-        let name = argv.next().filter(|name| !name.is_empty()).ok_or(ExecError::NoProgram)?;
-        let arguments: Vec<OsString> = argv.collect();
-        for text in std::iter::once(&name).chain(&arguments) {
-            if text.as_encoded_bytes().contains(&0) {
-                return Err(ExecError::Unsayable { what: "the argument", text: text.clone() });
-            }
-        }
-        if !options.hidden.is_empty() && !hidden::can_hide() {
-            tracing::warn!(
-                hidden = ?options.hidden,
-                "Without Landlock the program can read files that it should not."
-            );
-        }
-        Ok(Self {
-            program: program::find(&name, std::env::var_os("PATH").as_deref())?,
-            arguments,
-            variables: options.environment.resolve()?,
-            timeout: options.timeout,
-            output_limit: options.output_limit,
-            kill_grace: options.kill_grace,
-            supervisor: options.supervisor,
-            hidden: options.hidden,
-        })
+        Ok(Self { program: Program::new(options)? })
     }
 
     fn command(&self, context: &Context) -> std::io::Result<Command> {
-        let mut command = match &self.supervisor {
-            None => Command::new(&self.program),
-            Some(supervisor) => {
-                let mut command = Command::new(supervisor);
-                command.arg(SUBCOMMAND).arg(std::process::id().to_string()).arg(&self.program);
-                command
-            }
-        };
+        let mut command = self.program.command();
         command
-            .args(&self.arguments)
-            .env_clear()
-            .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .envs(environment::message_variables(context))
-            .process_group(0)
-            .stdin(body::standard_input(&context.delivery.body)?)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+            .stdin(body::standard_input(&context.delivery.body)?);
         Ok(command)
     }
 
     /// Waits for the program to end, and ends it when it times out or is cancelled.
     async fn wait(&self, process: &mut Process, context: &Context) -> std::io::Result<Ended> {
-        let ended = tokio::select! {
+        let limit = self.program.timeout;
+        let stopped = tokio::select! {
             biased;
             status = process.exit() => return Ok(Ended::Exited(status?)),
-            () = context.cancelled.cancelled() => Ended::Cancelled,
-            () = tokio::time::sleep(self.timeout) => Ended::TimedOut(self.timeout),
+            () = context.cancelled.cancelled() => Stopped::Cancelled,
+            () = tokio::time::sleep(limit) => Stopped::TimedOut(limit),
         };
-        process.terminate();
-        if tokio::time::timeout(self.kill_grace, process.exit()).await.is_err() {
-            process.kill();
-            process.exit().await?;
-        }
-        Ok(ended)
+        process.end(self.program.kill_grace).await?;
+        Ok(Ended::Stopped(stopped))
     }
 }
 
 impl RawHandler for ExecHandler {
     async fn handle(&self, context: &Context) -> Result<(), HandlerError> {
-        let program = || self.program.display().to_string();
+        let program = || self.program.name();
         let not_started = |source| RunError::NotStarted { program: program(), source };
         let command = self.command(context).map_err(not_started)?;
         let (mut process, pipes) =
-            process::start(command, self.hidden.clone()).await.map_err(not_started)?;
-        let mut output = Output::new(self.output_limit);
+            process::start(command, self.program.hidden.clone()).await.map_err(not_started)?;
+        let mut output = Output::new(self.program.output_limit);
         let ended = {
             let waiting = std::pin::pin!(self.wait(&mut process, context));
             let listening = std::pin::pin!(listen(pipes, &mut output));

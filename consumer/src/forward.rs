@@ -19,7 +19,6 @@
 //! never charged to the messages of that batch. A forward that is stopped releases a waiting batch
 //! at once.
 
-mod line;
 mod redis;
 mod stdout;
 mod webhook;

@@ -15,6 +15,8 @@ pub mod exec;
 pub mod forward;
 mod kinds;
 mod ledger;
+#[cfg(feature = "command")]
+mod line;
 mod listener;
 mod members;
 mod middleware;

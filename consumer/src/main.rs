@@ -1,5 +1,5 @@
-//! The consumer as a process: runs a program (`rowmq-consumer exec`) or calls a URL
-//! (`rowmq-consumer webhook`) for every message of a topic.
+//! The consumer as a process: passes every message to one of a pool of programs (`rowmq-consumer
+//! pool`), to a program of its own (`exec`) or to a URL (`webhook`).
 
 mod command;
 

@@ -10,6 +10,7 @@ mod handling;
 mod message;
 mod metrics;
 mod notify;
+mod pool;
 mod service;
 mod start;
 mod traces;

@@ -24,13 +24,13 @@ const ROLE: &str = "EXEC_TEST_DIRECTORY";
 const STOPPED: &str = "EXEC_TEST_STOPPED";
 
 /// Returns a shell script as a program; its `$1` is the directory.
-fn script(text: &str, directory: &Path) -> ExecOptions {
+pub(crate) fn script(text: &str, directory: &Path) -> ExecOptions {
     let argv: [OsString; 5] =
         ["sh".into(), "-c".into(), text.into(), "sh".into(), directory.into()];
     ExecOptions::new(argv)
 }
 
-fn supervised(options: ExecOptions) -> ExecOptions {
+pub(crate) fn supervised(options: ExecOptions) -> ExecOptions {
     ExecOptions { supervisor: Some(env!("CARGO_BIN_EXE_rowmq-consumer").into()), ..options }
 }
 
@@ -77,7 +77,7 @@ fn retry_text(result: Result<(), HandlerError>) -> String {
 }
 
 /// Polls until `found` returns a value.
-async fn eventually<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
+pub(crate) async fn eventually<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
         if let Some(value) = found() {
@@ -89,7 +89,7 @@ async fn eventually<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
 }
 
 /// Returns the process id that a script writes to a file, once it is there.
-async fn pid_in(file: PathBuf) -> u32 {
+pub(crate) async fn pid_in(file: PathBuf) -> u32 {
     eventually("a process id", || std::fs::read_to_string(&file).ok()?.trim().parse().ok()).await
 }
 
@@ -99,7 +99,7 @@ fn is_running(pid: u32) -> bool {
     !matches!(stat.rsplit(") ").next().and_then(|rest| rest.chars().next()), Some('Z' | 'X'))
 }
 
-async fn gone(pid: u32) {
+pub(crate) async fn gone(pid: u32) {
     eventually("the end of a process", || (!is_running(pid)).then_some(())).await;
 }
 

@@ -92,6 +92,13 @@ pub trait RawHandler: Send + Sync + 'static {
     fn handle(&self, context: &Context) -> impl Future<Output = Result<(), HandlerError>> + Send;
 }
 
+/// One handler for several topics.
+impl<H: RawHandler> RawHandler for Arc<H> {
+    fn handle(&self, context: &Context) -> impl Future<Output = Result<(), HandlerError>> + Send {
+        H::handle(self, context)
+    }
+}
+
 /// Handles up to a batch of messages at once.
 pub trait BatchHandler: Send + Sync + 'static {
     /// The content of each body.

@@ -107,18 +107,11 @@ impl Fleet {
         }
         let witness = self.programs.join("chaos").display().to_string();
         let records = self.folder.join("records").display().to_string();
-        let exec = [
-            "exec",
-            PROGRAM,
-            "--concurrency",
-            "2",
-            "--",
-            &witness,
-            "witness",
-            "--records",
-            &records,
-        ];
-        self.add_consumer(&exec).await?;
+        for kind in ["exec", "pool"] {
+            let program = ["--", &witness, "witness", "--records", &records];
+            let consumer = [&[kind, PROGRAM, "--concurrency", "2"][..], &program].concat();
+            self.add_consumer(&consumer).await?;
+        }
         let url = format!("http://{}/", hook.address);
         self.add_consumer(&["webhook", HOOK, &url, "--allow", "127.0.0.1"]).await?;
         let sender = |topic, rate| SenderLoad { topic, rate, work_ms: load.work_ms, quiet, seed };

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::history::History;
-use super::message::Message;
 use crate::cluster::{KILL_WRITER, PROMOTE};
 use crate::record::{Enqueued, Moment};
 
@@ -54,13 +53,17 @@ pub(super) fn times(history: &History) -> Vec<Failover> {
 /// Measures one loss. The writer was certainly dead at `death`, so a message that was sent after it
 /// went to another writer.
 fn one(history: &History, death: Moment) -> Failover {
-    let since = |message: &&Message| message.invoked.is_some_and(|at| at >= death);
-    let sent = || history.messages.values().filter(since);
-    let acknowledged = sent().filter_map(|message| match message.outcome {
+    let sent = || {
+        let messages = history.messages.iter();
+        messages.filter(|(_, message)| message.invoked.is_some_and(|at| at >= death))
+    };
+    // A journal takes messages while there is no writer.
+    let committed = sent().filter(|(share, _)| !history.spillers.contains(&share.tag.sender));
+    let acknowledged = committed.filter_map(|(_, message)| match message.outcome {
         Some((at, Enqueued::Stored)) => Some(at),
         _ => None,
     });
-    let claimed = sent().flat_map(|message| message.starts.iter().map(|start| start.at));
+    let claimed = sent().flat_map(|(_, message)| message.starts.iter().map(|start| start.at));
     let promotions = history.strikes.iter().filter(|strike| strike.fault == PROMOTE);
     let writer = promotions.map(|strike| strike.to).filter(|to| *to >= death);
     Failover {

@@ -57,6 +57,8 @@ pub(super) struct History {
     streamers: HashSet<Actor>,
     /// The actors that claim by the SQL contract.
     pub(super) callers: HashSet<Actor>,
+    /// The actors whose sends are acknowledged as soon as they are in a journal of their own.
+    pub(super) spillers: HashSet<Actor>,
     /// Messages acknowledged, by the second.
     acknowledged: HashMap<u64, u64>,
     phases: Vec<(Moment, String)>,
@@ -72,6 +74,9 @@ impl History {
         history.records.sort();
         for path in history.records.clone() {
             let actor = actor_of(&path);
+            if path.to_string_lossy().ends_with("-spiller.log") {
+                history.spillers.insert(actor);
+            }
             for (at, event) in record::read(&path)? {
                 history.take(at, actor, event);
             }

@@ -29,15 +29,20 @@ pub(super) struct Tail {
 }
 
 impl Tail {
-    fn new(limit: usize) -> Self {
+    pub(super) fn new(limit: usize) -> Self {
         Self { limit, bytes: Vec::new(), cut: false }
     }
 
-    fn push(&mut self, chunk: &[u8]) {
+    pub(super) fn push(&mut self, chunk: &[u8]) {
         self.bytes.extend_from_slice(chunk);
         let excess = self.bytes.len().saturating_sub(self.limit);
         self.bytes.drain(..excess);
         self.cut |= excess > 0;
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.bytes.clear();
+        self.cut = false;
     }
 
     /// Returns the tail as text, with a mark where the beginning is missing.
@@ -56,7 +61,7 @@ impl Tail {
 
 /// Reads the output until the program has closed its ends.
 pub(super) async fn listen(pipes: Pipes, output: &mut Output) {
-    let Pipes { stdout, stderr } = pipes;
+    let Pipes { stdout, stderr, .. } = pipes;
     tokio::join!(keep_tail(stdout, &mut output.stdout), keep_tail(stderr, &mut output.stderr));
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
-use tokio::process::{ChildStderr, ChildStdout};
+use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::sync::oneshot;
 
 use super::hidden::hide;
@@ -16,15 +16,24 @@ use super::hidden::hide;
 pub(super) enum Ended {
     /// The program ended by itself.
     Exited(ExitStatus),
-    /// The run took longer than this, and was ended.
+    /// The program was ended.
+    Stopped(Stopped),
+}
+
+/// Why a run was ended.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Stopped {
+    /// It took longer than this.
     TimedOut(Duration),
-    /// The context was cancelled, and the run was ended.
+    /// The context was cancelled.
     Cancelled,
 }
 
-/// The streams that the program writes to.
+/// The streams of a program.
 #[derive(Debug)]
 pub(super) struct Pipes {
+    /// What it reads, if that is a pipe.
+    pub(super) stdin: Option<ChildStdin>,
     pub(super) stdout: ChildStdout,
     pub(super) stderr: ChildStderr,
 }
@@ -38,13 +47,23 @@ pub(super) struct Process {
 
 impl Process {
     /// Sends TERM to the whole group.
-    pub(super) fn terminate(&self) {
+    fn terminate(&self) {
         self.group.signal(Signal::TERM);
     }
 
     /// Sends KILL to the whole group.
-    pub(super) fn kill(&self) {
+    fn kill(&self) {
         self.group.signal(Signal::KILL);
+    }
+
+    /// Sends TERM to the whole group, and KILL after the grace; returns once it has ended.
+    pub(super) async fn end(&mut self, grace: Duration) -> io::Result<ExitStatus> {
+        self.terminate();
+        if let Ok(status) = tokio::time::timeout(grace, self.exit()).await {
+            return status;
+        }
+        self.kill();
+        self.exit().await
     }
 
     /// Waits until the leader and the rest of its group have ended. May be dropped and called again
@@ -105,15 +124,22 @@ pub(super) async fn start(command: Command, hidden: Vec<PathBuf>) -> io::Result<
         .spawn(move || run(command, &hidden, sender))?;
     let lost = |_| io::Error::other("the thread that starts the program has ended");
     let (process, streams) = started.await.map_err(lost)??;
-    let (Some(stdout), Some(stderr)) = streams else {
+    let (stdin, Some(stdout), Some(stderr)) = streams else {
         return Err(io::Error::other("the program's standard streams are missing"));
     };
-    let pipes =
-        Pipes { stdout: ChildStdout::from_std(stdout)?, stderr: ChildStderr::from_std(stderr)? };
+    let pipes = Pipes {
+        stdin: stdin.map(ChildStdin::from_std).transpose()?,
+        stdout: ChildStdout::from_std(stdout)?,
+        stderr: ChildStderr::from_std(stderr)?,
+    };
     Ok((process, pipes))
 }
 
-type Streams = (Option<std::process::ChildStdout>, Option<std::process::ChildStderr>);
+type Streams = (
+    Option<std::process::ChildStdin>,
+    Option<std::process::ChildStdout>,
+    Option<std::process::ChildStderr>,
+);
 
 /// Runs a program to its end, on the thread that is its parent.
 fn run(
@@ -131,7 +157,7 @@ fn run(
         Ok((group, child)) => (Arc::new(group), child),
         Err(error) => return drop(started.send(Err(error))),
     };
-    let streams = (child.stdout.take(), child.stderr.take());
+    let streams = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let process = Process { group: Arc::clone(&group), exit };
     // If the receiver is gone, the process is dropped here, which kills the group.
     drop(started.send(Ok((process, streams))));

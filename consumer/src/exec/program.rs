@@ -1,13 +1,83 @@
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use super::ExecError;
+use super::{ExecError, ExecOptions, SUBCOMMAND, hidden};
+
+/// A program that was found, and how it is started.
+#[derive(Debug)]
+pub(super) struct Program {
+    path: PathBuf,
+    arguments: Vec<OsString>,
+    variables: Vec<(OsString, OsString)>,
+    supervisor: Option<PathBuf>,
+    pub(super) hidden: Vec<PathBuf>,
+    pub(super) timeout: Duration,
+    pub(super) output_limit: usize,
+    pub(super) kill_grace: Duration,
+}
+
+impl Program {
+    pub(super) fn new(options: ExecOptions) -> Result<Self, ExecError> {
+        let mut argv = options.argv.into_iter();
+        let name = argv.next().filter(|name| !name.is_empty()).ok_or(ExecError::NoProgram)?;
+        let arguments: Vec<OsString> = argv.collect();
+        for text in std::iter::once(&name).chain(&arguments) {
+            if text.as_encoded_bytes().contains(&0) {
+                return Err(ExecError::Unsayable { what: "the argument", text: text.clone() });
+            }
+        }
+        if !options.hidden.is_empty() && !hidden::can_hide() {
+            tracing::warn!(
+                hidden = ?options.hidden,
+                "Without Landlock the program can read files that it should not."
+            );
+        }
+        Ok(Self {
+            path: find(&name, std::env::var_os("PATH").as_deref())?,
+            arguments,
+            variables: options.environment.resolve()?,
+            supervisor: options.supervisor,
+            hidden: options.hidden,
+            timeout: options.timeout,
+            output_limit: options.output_limit,
+            kill_grace: options.kill_grace,
+        })
+    }
+
+    pub(super) fn name(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    /// Returns the command that starts it as the leader of a process group, with pipes for what it
+    /// writes. The standard input is left to the caller.
+    pub(super) fn command(&self) -> Command {
+        let mut command = match &self.supervisor {
+            None => Command::new(&self.path),
+            Some(supervisor) => {
+                let mut command = Command::new(supervisor);
+                command.arg(SUBCOMMAND).arg(std::process::id().to_string()).arg(&self.path);
+                command
+            }
+        };
+        command
+            .args(&self.arguments)
+            .env_clear()
+            .envs(self.variables.iter().map(|(name, value)| (name, value)))
+            .process_group(0)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+}
 
 /// Finds the absolute path of the program `name`. This happens once, so that a later change of
 /// `PATH` or of the working directory cannot put another program in its place.
-pub(super) fn find(name: &OsStr, search_path: Option<&OsStr>) -> Result<PathBuf, ExecError> {
+fn find(name: &OsStr, search_path: Option<&OsStr>) -> Result<PathBuf, ExecError> {
     let not_found = || ExecError::NotFound { program: name.into() };
     if name.as_bytes().contains(&b'/') {
         let program = std::path::absolute(name).map_err(|_| not_found())?;

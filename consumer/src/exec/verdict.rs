@@ -8,7 +8,8 @@ use rowmq_core::handler::{Context, HandlerError};
 use thiserror::Error;
 
 use super::output::Output;
-use super::process::Ended;
+use super::pool::ReplyError;
+use super::process::{Ended, Stopped};
 
 /// `EX_DATAERR` of `sysexits.h`: the input is wrong, and will be wrong again the next time.
 const DATA_ERROR: i32 = 65;
@@ -34,6 +35,10 @@ pub(super) enum RunError {
         after_colon(said)
     )]
     NoTime { code: i32, wanted: &'static str, said: String },
+    #[error("the program ended ({status}) before it answered{}", after_colon(said))]
+    NoVerdict { status: ExitStatus, said: String },
+    #[error("the program's answer cannot be used: {source}{}", after_colon(said))]
+    NotUnderstood { source: ReplyError, said: String },
     #[error("the program was ended by signal {signal}{}", after_colon(said))]
     Signal { signal: i32, said: String },
     #[error("the program ran longer than {} ms and was ended{}", limit.as_millis(), after_colon(said))]
@@ -54,12 +59,21 @@ pub(super) fn verdict(
     let said = said(output);
     match ended {
         Ended::Exited(status) => of_status(status, said, output),
-        Ended::TimedOut(limit) => Err(RunError::TimedOut { limit, said }.into()),
+        Ended::Stopped(stopped) => Err(of_stopped(stopped, said, context)),
+    }
+}
+
+/// Judges a run that was ended before its program had decided.
+pub(super) fn of_stopped(stopped: Stopped, said: String, context: &Context) -> HandlerError {
+    match stopped {
+        Stopped::TimedOut(limit) => RunError::TimedOut { limit, said }.into(),
         // The consumer's own deadline for the run cancels the context too, and is a failure.
-        Ended::Cancelled if context.deadline.is_some_and(|deadline| deadline <= Instant::now()) => {
-            Err(RunError::DeadlinePassed { said }.into())
+        Stopped::Cancelled
+            if context.deadline.is_some_and(|deadline| deadline <= Instant::now()) =>
+        {
+            RunError::DeadlinePassed { said }.into()
         }
-        Ended::Cancelled => Err(HandlerError::Release),
+        Stopped::Cancelled => HandlerError::Release,
     }
 }
 

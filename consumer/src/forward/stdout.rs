@@ -2,8 +2,8 @@ use std::io::{self, Write};
 
 use rowmq_core::handler::Context;
 
-use super::line::lines;
 use super::{Destination, NotTaken};
+use crate::line::{Line, lines};
 
 /// Standard output: a line of JSON for each message, written and flushed before it is acked.
 #[derive(Debug, Clone, Copy, Default)]
@@ -16,7 +16,7 @@ impl Destination for Stdout {
 
     async fn send(&self, part: &[Context]) -> Result<(), NotTaken> {
         let closed = |error: io::Error| NotTaken::Closed(error.into());
-        let lines = lines(part).map_err(|error| closed(error.into()))?;
+        let lines = lines(part.iter().map(Line::of)).map_err(|error| closed(error.into()))?;
         // On a thread of its own: a pipe without a reader must not block this one, and a line that
         // was begun is finished even if this future is dropped.
         let write = move || {

@@ -3,8 +3,8 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use rowmq_core::handler::{Context, HandlerError};
 use sha2::{Digest, Sha256};
 
-use super::line::lines;
 use super::{Destination, NotTaken};
+use crate::line::{Line, lines};
 use crate::webhook::{WebhookError, WebhookHandler, WebhookOptions};
 
 const TOPIC: HeaderName = HeaderName::from_static("queue-topic");
@@ -46,7 +46,7 @@ impl Destination for Webhook {
             HandlerError::Retry(error) => NotTaken::Unready(error, None),
             other => NotTaken::Unready(format!("{other:?}").into(), None),
         };
-        let lines = lines(part).map_err(|error| unready(error.into()))?;
+        let lines = lines(part.iter().map(Line::of)).map_err(|error| unready(error.into()))?;
         let key = idempotency_key(part);
         let headers = headers(part, &key).map_err(unready)?;
         let answer = self.0.post(&key, headers, lines).await.map_err(unready)?;

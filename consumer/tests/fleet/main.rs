@@ -15,5 +15,6 @@ mod kill;
 mod limits;
 mod load;
 mod poison;
+mod pool;
 mod restart;
 mod stop;
