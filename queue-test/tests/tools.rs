@@ -3,6 +3,7 @@
 
 mod autoscaler;
 mod browser;
+mod clients;
 mod dev_server;
 mod examples;
 mod haproxy;

@@ -1,0 +1,79 @@
+"""What becomes of a message: a handler raises or returns one of these, or returns to ack."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Optional, Union
+
+Delay = Union[int, float, timedelta]
+
+
+class Verdict(Exception):
+    """A decision about a message other than ack."""
+
+    word = ""
+
+    def __init__(self, reason: str = "", delay: Optional[Delay] = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.delay = delay.total_seconds() if isinstance(delay, timedelta) else delay
+
+
+class Retry(Verdict):
+    """It has failed: try again after ``delay``, or else after the topic's backoff.
+
+    Every other exception of a handler means the same, without a delay.
+    """
+
+    word = "retry"
+
+
+class Snooze(Verdict):
+    """Not yet: comes back after ``delay``, and nothing is charged."""
+
+    word = "snooze"
+
+    def __init__(self, delay: Delay, reason: str = "") -> None:
+        super().__init__(reason, delay)
+
+
+class DeadLetter(Verdict):
+    """Never try again."""
+
+    word = "dead-letter"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+
+
+class Discard(Verdict):
+    """Not worth handling: acked, and the reason is kept."""
+
+    word = "discard"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+
+
+class Release(Verdict):
+    """Not now: given back unchanged, and nothing is charged."""
+
+    word = "release"
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+def verdict_of(error: BaseException) -> Verdict:
+    """Returns the verdict that an exception of a handler stands for."""
+    if isinstance(error, Verdict):
+        return error
+    return Retry(f"{type(error).__name__}: {error}")
+
+
+def utc(moment: datetime) -> str:
+    """Writes a moment as the queue reads it; one without a zone is UTC."""
+    offset = moment.utcoffset()
+    if offset is not None:
+        moment = moment.replace(tzinfo=None) - offset
+    return moment.isoformat(timespec="microseconds") + "Z"

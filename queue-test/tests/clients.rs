@@ -1,0 +1,198 @@
+//! The client packages in other languages, each built and installed into an empty environment.
+
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "tests: what cannot be set up has failed"
+)]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use diesel::QueryableByName;
+use diesel::sql_types::BigInt;
+use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
+use rand::Rng;
+use rowmq_core::model::TopicSettings;
+use rowmq_core::{NewMessage, enqueue_to, store};
+use rowmq_test::{Program, TestDatabase, until};
+
+/// The exit code of `ops/client` where the machine lacks what the client needs.
+const UNAVAILABLE: i32 = 3;
+
+fn checkout() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn client(arguments: &[&str]) -> Command {
+    let mut command = Command::new(checkout().join("ops/client"));
+    command.args(arguments).current_dir(checkout());
+    command
+}
+
+/// Runs a command to its end; returns false where this machine lacks what it needs.
+async fn passes(mut command: Command) -> bool {
+    let ended = tokio::task::spawn_blocking(move || command.output()).await.expect("no panic");
+    let ended = ended.expect("it is a program");
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    if ended.status.code() == Some(UNAVAILABLE) {
+        eprintln!("NOT RUN HERE: {said}");
+        return false;
+    }
+    assert!(ended.status.success(), "{}{said}", String::from_utf8_lossy(&ended.stdout));
+    true
+}
+
+/// The interpreter with the package, once `ops/client` has installed it.
+fn interpreter() -> PathBuf {
+    checkout().join("target/clients/python/venv/bin/python")
+}
+
+/// A session by SQL that dies is rescued by a janitor.
+fn janitor(database: &TestDatabase) -> Program {
+    let mut janitor = Program::built("rowmq-janitor");
+    Program::start(janitor.env("ROWMQ_URL", database.url().expose()))
+}
+
+async fn with_effects(topics: &[&str]) -> TestDatabase {
+    let database = TestDatabase::new().await;
+    // The kills of a test are not the fault of its messages.
+    let settings = TopicSettings { max_crashes: 1000, ..TopicSettings::default() };
+    for topic in topics {
+        database.topic_with(topic, &settings).await;
+    }
+    let table = "CREATE TABLE effect (msg_id CHAR(36) NOT NULL) ENGINE = InnoDB";
+    database.connect().await.batch_execute(table).await.expect("made");
+    database
+}
+
+#[tokio::test]
+async fn the_python_package_does_what_it_says() {
+    let topics = ["sending", "refusals", "unique", "many", "work", "verdicts", "beats", "lost"];
+    let database = with_effects(&topics).await;
+    let _janitor = janitor(&database);
+    let mut tests = client(&["python", "clients/python/tests/test_rowmq.py"]);
+    tests.env("ROWMQ_URL", database.url().expose());
+    passes(tests).await;
+}
+
+#[tokio::test]
+async fn the_types_of_the_python_package_are_checked() {
+    passes(client(&["python", "--types"])).await;
+}
+
+#[derive(QueryableByName)]
+struct Effects {
+    #[diesel(sql_type = BigInt)]
+    all: i64,
+    #[diesel(sql_type = BigInt)]
+    messages: i64,
+}
+
+/// How many messages go through how many kills: `ROWMQ_KILLS` of them, and 500 messages for each.
+fn kills() -> usize {
+    match std::env::var("ROWMQ_KILLS") {
+        Ok(kills) => kills.parse().expect("ROWMQ_KILLS is a number"),
+        Err(_) => 4,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn python_workers_that_are_killed_have_each_effect_exactly_once() {
+    if !passes(client(&["python", "--get"])).await {
+        return;
+    }
+    let database = with_effects(&[]).await;
+    let settings = TopicSettings { max_crashes: 1000, ..TopicSettings::default() };
+    let topic = database.topic_with("work", &settings).await;
+    let mut conn = database.connect().await;
+    let messages = 500 * kills();
+    for part in (0..messages).collect::<Vec<_>>().chunks(1000) {
+        let part: Vec<_> = part.iter().map(|n| NewMessage::new(n.to_string())).collect();
+        enqueue_to(&mut conn, &topic, &part).await.expect("enqueued");
+    }
+    let start = || {
+        let mut worker = Command::new(interpreter());
+        worker.arg(checkout().join("clients/python/tests/effects.py"));
+        Program::start(worker.env("ROWMQ_URL", database.url().expose()))
+    };
+    let _janitor = janitor(&database);
+    let mut workers = [start(), start(), start()];
+    for _ in 0..kills() {
+        let (at, pause) = {
+            let mut rng = rand::rng();
+            (rng.random_range(0..workers.len()), rng.random_range(300..900))
+        };
+        tokio::time::sleep(Duration::from_millis(pause)).await;
+        workers[at].kill();
+        workers[at] = start();
+    }
+    until("nothing is left", async || {
+        let depth = store::inspect::depth(&mut conn, topic.id).await.expect("a depth");
+        depth.unsettled + depth.claimed + depth.scheduled == 0
+    })
+    .await;
+    let count = "SELECT COUNT(*) AS `all`, COUNT(DISTINCT msg_id) AS messages FROM effect";
+    let effects: Effects = diesel::sql_query(count).get_result(&mut conn).await.expect("read");
+    let messages = i64::try_from(messages).expect("few");
+    assert_eq!((effects.all, effects.messages), (messages, messages));
+}
+
+/// A handler that prints, fails, and gives each verdict.
+const SERVED: &str = r#"
+import os, rowmq
+
+def handle(message):
+    print("handling", message.text)
+    if message.text == "discard":
+        raise rowmq.Discard("old")
+    if message.text == "dead":
+        return rowmq.DeadLetter("broken")
+    if message.text == "error":
+        raise ValueError("odd")
+    with open(os.environ["LOG"], "a") as log:
+        print(message.id, os.getpid(), message.key, file=log)
+
+rowmq.serve(handle, max_messages=20)
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pool_of_python_programs_is_served() {
+    if !passes(client(&["python", "--get"])).await {
+        return;
+    }
+    let database = TestDatabase::new().await;
+    let topic = database.topic("work").await;
+    let mut conn = database.connect().await;
+    let mut messages: Vec<_> =
+        (0..60).map(|n| NewMessage::new(n.to_string()).with_key("ü")).collect();
+    messages.extend(["discard", "dead", "error"].map(NewMessage::new));
+    enqueue_to(&mut conn, &topic, &messages).await.expect("enqueued");
+    let directory = tempfile::tempdir().expect("a directory");
+    let log = directory.path().join("log");
+    let mut pool = Program::built("rowmq-consumer");
+    pool.args(["pool", "work", "--concurrency", "2", "--pass-env", "LOG", "--"])
+        .arg(interpreter())
+        .args(["-c", SERVED])
+        .env("ROWMQ_URL", database.url().expose())
+        .env("LOG", &log);
+    let pool = Program::start(&mut pool);
+    until("one message is left, for later", async || {
+        let depth = store::inspect::depth(&mut conn, topic.id).await.expect("a depth");
+        (depth.unsettled + depth.claimed, depth.scheduled) == (0, 1)
+    })
+    .await;
+    let log = std::fs::read_to_string(log).expect("a log");
+    let lines: Vec<Vec<&str>> = log.lines().map(|line| line.split(' ').collect()).collect();
+    assert_eq!(lines.len(), 60);
+    assert!(lines.iter().all(|line| line[2] == "b'\\xc3\\xbc'"), "{log}");
+    let mut processes: Vec<&str> = lines.iter().map(|line| line[1]).collect();
+    processes.sort_unstable();
+    processes.dedup();
+    // 63 messages, and 20 to a process.
+    assert!((3..=5).contains(&processes.len()), "{processes:?}");
+    assert_eq!(pool.lines("handling error").len(), 1);
+    assert_eq!(pool.lines("ValueError: odd").len(), 2, "in the traceback, and as the failure");
+}
