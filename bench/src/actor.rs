@@ -96,6 +96,8 @@ pub(crate) async fn run(task: Task, url: ServerUrl) -> anyhow::Result<()> {
         Task::Drain(task) => match task.by {
             Claimer::Consumer
             | Claimer::Transactional
+            | Claimer::Exec
+            | Claimer::Pool
             | Claimer::UpdateThenSelect
             | Claimer::UpdateLimit => {
                 consume::drain(&task, url, &tally, shutdown).await?;

@@ -110,6 +110,12 @@ pub(crate) const CATALOGUE: &[Case] = &[
         from: Extent::Quick,
     },
     Case {
+        name: "programs",
+        about: "A Python program for each message, beside a pool of them",
+        members: drain::programs,
+        from: Extent::Full,
+    },
+    Case {
         name: "strategy",
         about: "SKIP LOCKED beside update-then-select and update-limit",
         members: drain::strategies,

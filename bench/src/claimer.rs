@@ -10,6 +10,10 @@ pub(crate) enum Claimer {
     Consumer,
     /// The same, with a transactional handler: a separate transaction acks each message.
     Transactional,
+    /// The same, with a Python program that is started for each message.
+    Exec,
+    /// The same, with a pool of Python programs that take one message after another.
+    Pool,
     /// The same, claiming by update-then-select.
     UpdateThenSelect,
     /// The same, claiming by `UPDATE … LIMIT`.

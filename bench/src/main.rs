@@ -116,6 +116,10 @@ fn peer(text: &str) -> Result<Peer, String> {
 }
 
 fn main() -> ExitCode {
+    // First of all: this process may only be the supervisor of a program.
+    if let Some(code) = rowmq_consumer::exec::supervise(std::env::args_os()) {
+        return code;
+    }
     let arguments = Arguments::parse();
     service::run(|| async move {
         match arguments.command {

@@ -79,6 +79,14 @@ async fn the_python_package_does_what_it_says() {
 }
 
 #[tokio::test]
+async fn python_sends_on_connections_of_sqlalchemy_and_django() {
+    let database = with_effects(&["frameworks"]).await;
+    let mut tests = client(&["python", "clients/python/tests/test_frameworks.py"]);
+    tests.env("ROWMQ_URL", database.url().expose());
+    passes(tests).await;
+}
+
+#[tokio::test]
 async fn the_types_of_the_python_package_are_checked() {
     passes(client(&["python", "--types"])).await;
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use rowmq_consumer::exec::{ExecHandler, ExecOptions, PoolHandler};
 use rowmq_consumer::{Consumer, ConsumerOptions, DoorbellMode, SettledListener, TopicOptions};
 use rowmq_core::connection::ServerUrl;
 use rowmq_core::handler::{Context, HandlerError, RawHandler, RawTxHandler};
@@ -31,6 +32,37 @@ impl RawTxHandler for Nothing {
     ) -> Result<(), HandlerError> {
         self.0.begin();
         Ok(())
+    }
+}
+
+/// Passes messages to programs.
+struct Programs<H>(Arc<Tally>, H);
+
+impl<H: RawHandler> RawHandler for Programs<H> {
+    async fn handle(&self, context: &Context) -> Result<(), HandlerError> {
+        self.0.begin();
+        self.1.handle(context).await
+    }
+}
+
+/// Reads one message.
+const RUN_ONCE: &str = "import sys, json; sys.stdin.buffer.read()";
+
+/// Reads messages and acks each.
+const RUN_FOR_ALL: &str = r#"
+import sys, json
+def say(line):
+    print(json.dumps(line), flush=True)
+say({"rowmq_pool": 1})
+for line in sys.stdin.buffer:
+    say({"frame": json.loads(line)["frame"], "verdict": "ack"})
+"#;
+
+/// Runs a Python program as `rowmq-consumer exec` and `pool` do.
+fn python(program: &str) -> ExecOptions {
+    ExecOptions {
+        supervisor: Some("/proc/self/exe".into()),
+        ..ExecOptions::new(["python3", "-c", program])
     }
 }
 
@@ -111,10 +143,18 @@ pub(super) async fn drain(
             }
         }));
     let (topic, handler) = (TopicName::new(&task.topic)?, Nothing(Arc::clone(tally)));
-    let builder = if task.by == Claimer::Transactional {
-        builder.raw_tx_handler(topic, topic_options, handler)
-    } else {
-        builder.raw_handler(topic, topic_options, handler)
+    let tally = Arc::clone(tally);
+    let builder = match task.by {
+        Claimer::Transactional => builder.raw_tx_handler(topic, topic_options, handler),
+        Claimer::Exec => {
+            let program = ExecHandler::new(python(RUN_ONCE))?;
+            builder.raw_handler(topic, topic_options, Programs(tally, program))
+        }
+        Claimer::Pool => {
+            let program = PoolHandler::new(python(RUN_FOR_ALL))?;
+            builder.raw_handler(topic, topic_options, Programs(tally, program))
+        }
+        _ => builder.raw_handler(topic, topic_options, handler),
     };
     Ok(builder.build()?.run(shutdown).await?)
 }

@@ -20,6 +20,19 @@ pub(super) fn base(scale: &Scale) -> Vec<Member> {
     ]
 }
 
+/// One consumer; the backlogs are what each drains in seconds.
+pub(super) fn programs(scale: &Scale) -> Vec<Member> {
+    let one = |name: &str, claimer, share| {
+        let drain = Drain { consumers: 1, concurrency: 4, backlog: scale.backlog / share, ..BASE };
+        Member::new(name, by(claimer, drain))
+    };
+    vec![
+        one(OURS, Claimer::Consumer, 1),
+        one("pool of 4 Python programs", Claimer::Pool, 4).against(OURS),
+        one("exec, 4 at once", Claimer::Exec, 1000).against(OURS),
+    ]
+}
+
 fn by(by: Claimer, drain: Drain) -> Load {
     Load::Drain(Drain { by, ..drain })
 }
