@@ -77,7 +77,7 @@ fn retry_text(result: Result<(), HandlerError>) -> String {
 }
 
 /// Polls until `found` returns a value.
-pub(crate) async fn eventually<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
+async fn eventually<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
         if let Some(value) = found() {

@@ -14,7 +14,7 @@ use rowmq_core::model::Headers;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::exec::{eventually, gone, pid_in, script, supervised};
+use crate::exec::{gone, pid_in, script, supervised};
 use crate::message::{all_bytes, context, context_with};
 
 /// Names the directory for [`a_consumer_with_a_pool_that_runs_until_it_is_killed`].
@@ -235,6 +235,18 @@ async fn a_program_that_never_becomes_ready_fails_no_message() {
 }
 
 #[tokio::test]
+async fn a_message_whose_time_ends_before_a_program_is_ready_has_not_failed() {
+    let mut message = context("");
+    message.deadline = Some(Instant::now() + Duration::from_secs(2));
+    for text in ["exit 1", "sleep 600"] {
+        let pool = PoolHandler::new(script(text, Path::new("/"))).unwrap();
+        let handled = pool.handle(&message).await;
+        assert!(matches!(handled, Err(HandlerError::Release)), "{text}: {handled:?}");
+        assert!(message.deadline.is_some_and(|end| Instant::now() < end));
+    }
+}
+
+#[tokio::test]
 async fn an_idle_program_that_ends_costs_no_message() {
     let directory = TempDir::new().unwrap();
     let text = r#"echo $$ > "$1/pid"; answer '"verdict":"ack"'; exit 1"#;
@@ -258,8 +270,8 @@ async fn a_program_may_say_that_it_takes_no_other_message() {
     }
     assert_eq!(HashSet::<String>::from_iter(lines(&directory, "pids")).len(), 3);
     // They have time to end by themselves.
-    let ended = || (lines(&directory, "ended").len() == 3).then_some(());
-    eventually("three programs have ended", ended).await;
+    pool.close().await;
+    assert_eq!(lines(&directory, "ended").len(), 3);
 }
 
 #[tokio::test]

@@ -58,19 +58,24 @@ fn janitor(database: &TestDatabase) -> Program {
 
 async fn with_effects(topics: &[&str]) -> TestDatabase {
     let database = TestDatabase::new().await;
-    // The kills of a test are not the fault of its messages.
-    let settings = TopicSettings { max_crashes: 1000, ..TopicSettings::default() };
+    // Nothing comes back while a test runs.
+    let retry = "fixed 1h".parse().expect("a policy");
+    let settings = TopicSettings { retry, ..TopicSettings::default() };
     for topic in topics {
         database.topic_with(topic, &settings).await;
     }
-    let table = "CREATE TABLE effect (msg_id CHAR(36) NOT NULL) ENGINE = InnoDB";
+    let table = "CREATE TABLE effect (msg_id CHAR(36) NOT NULL, delivery_no INT) ENGINE = InnoDB; \
+                 CREATE TABLE only_one (id INT PRIMARY KEY) ENGINE = InnoDB";
     database.connect().await.batch_execute(table).await.expect("made");
     database
 }
 
 #[tokio::test]
 async fn the_python_package_does_what_it_says() {
-    let topics = ["sending", "refusals", "unique", "many", "work", "verdicts", "beats", "lost"];
+    let topics = [
+        "sending", "refusals", "unique", "many", "work", "verdicts", "release", "swallow",
+        "commits", "term", "beats", "lost",
+    ];
     let database = with_effects(&topics).await;
     let _janitor = janitor(&database);
     let mut tests = client(&["python", "clients/python/tests/test_rowmq.py"]);
@@ -97,6 +102,9 @@ struct Effects {
     all: i64,
     #[diesel(sql_type = BigInt)]
     messages: i64,
+    /// Of messages that had been delivered before, to a worker that was killed.
+    #[diesel(sql_type = BigInt)]
+    again: i64,
 }
 
 /// How many messages go through how many kills: `ROWMQ_KILLS` of them, and 500 messages for each.
@@ -142,10 +150,12 @@ async fn python_workers_that_are_killed_have_each_effect_exactly_once() {
         depth.unsettled + depth.claimed + depth.scheduled == 0
     })
     .await;
-    let count = "SELECT COUNT(*) AS `all`, COUNT(DISTINCT msg_id) AS messages FROM effect";
+    let count = "SELECT COUNT(*) AS `all`, COUNT(DISTINCT msg_id) AS messages, \
+                 COUNT(IF(delivery_no > 1, 1, NULL)) AS again FROM effect";
     let effects: Effects = diesel::sql_query(count).get_result(&mut conn).await.expect("read");
     let messages = i64::try_from(messages).expect("few");
     assert_eq!((effects.all, effects.messages), (messages, messages));
+    assert!(effects.again > 0, "no kill found a worker at work");
 }
 
 /// A handler that prints, fails, and gives each verdict.

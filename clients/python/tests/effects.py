@@ -1,6 +1,7 @@
 """A worker whose handler has one effect for each message."""
 
 import os
+import time
 
 from rowmq import Worker
 
@@ -9,7 +10,9 @@ worker = Worker(os.environ["ROWMQ_URL"])
 
 @worker.handler("work", transactional=True)
 def handle(tx, message):
-    tx.execute("INSERT INTO effect (msg_id) VALUES (%s)", (message.id,))
+    tx.execute("INSERT INTO effect VALUES (%s, %s)", (message.id, message.delivery_no))
+    # So that a kill finds it at work.
+    time.sleep(0.002)
 
 
 worker.run()

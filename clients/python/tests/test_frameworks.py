@@ -48,10 +48,14 @@ class Frameworks(unittest.TestCase):
             rowmq.send(sender, "frameworks", "undone")
             sender.rollback()
         self.assertEqual(self.sent(), 0)
+        with engine.connect() as sender:
+            rowmq.send(sender, "frameworks", "kept")
+            sender.commit()
+        self.assertEqual(self.sent(), 1)
         with engine.begin() as sender:
             rowmq.send(sender, "frameworks", "kept")
             rowmq.send_all(sender, "frameworks", ["one", "two"])
-        self.assertEqual(self.sent(), 3)
+        self.assertEqual(self.sent(), 4)
 
     def test_sqlalchemy_sessions(self):
         with Session(engine) as sender:

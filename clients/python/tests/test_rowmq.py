@@ -1,6 +1,7 @@
 """Runs the package on the server of ROWMQ_URL, in whose database each test's topic is."""
 
 import os
+import signal
 import threading
 import time
 import unittest
@@ -122,44 +123,121 @@ class Handling(unittest.TestCase):
     def test_each_verdict_is_raised_or_returned(self):
         verdicts = {
             "retry": rowmq.Retry("later", delay=timedelta(hours=1)),
+            "past": rowmq.Retry("\ud800", delay=-1),
             "snooze": rowmq.Snooze(3600),
             "dead": rowmq.DeadLetter("broken"),
             "discard": rowmq.Discard("old"),
             "error": ValueError("odd"),
+            "exit": SystemExit(1),
+            "number": 200,
             "ack": None,
         }
+        expected = {name: verdict and "retry" for name, verdict in verdicts.items()}
+        expected.update(snooze="snooze", dead="dead-letter", discard="discard")
         for transactional in (False, True):
             for raised in (False, True):
+                with connect() as connection, connection.cursor() as cursor:
+                    cursor.execute("DELETE FROM queue_message")
+                    cursor.execute("DELETE FROM queue_scheduled")
                 send("verdicts", *verdicts)
                 settled = {}
-                worker = rowmq.Worker(
-                    os.environ["ROWMQ_URL"],
-                    on_settled=lambda message, verdict, _: settled.update(
-                        {message.text: verdict and verdict.word}
-                    ),
-                )
+
+                def on_settled(message, verdict, _):
+                    settled.setdefault(message.text, verdict and verdict.word)
+                    raise RuntimeError("a hook that fails harms nothing")
 
                 def handle(*arguments):
                     verdict = verdicts[arguments[-1].text]
-                    if isinstance(verdict, Exception) and (
-                        raised or not isinstance(verdict, rowmq.Verdict)
-                    ):
+                    is_error = isinstance(verdict, BaseException)
+                    if is_error and (raised or not isinstance(verdict, rowmq.Verdict)):
                         raise verdict
                     return verdict
 
+                worker = rowmq.Worker(os.environ["ROWMQ_URL"], on_settled=on_settled)
                 worker.handler("verdicts", transactional=transactional)(handle)
                 worker.run(until_empty=True)
-                expected = {
-                    "retry": "retry",
-                    "snooze": "snooze",
-                    "dead": "dead-letter",
-                    "discard": "discard",
-                    "error": "retry",
-                    "ack": None,
-                }
                 self.assertEqual(settled, expected)
-        # Of each round retry, snooze and error are left.
-        self.assertEqual(counts("verdicts"), (12, 8))
+                # These are left: they failed, or wait.
+                names = {"retry", "past", "snooze", "error", "exit", "number"}
+                self.assertEqual(counts("verdicts")[0], len(names))
+
+    def test_a_released_message_comes_back_uncharged(self):
+        send("release", "x")
+        calls = []
+        worker = rowmq.Worker(os.environ["ROWMQ_URL"])
+
+        @worker.handler("release")
+        def handle(message):
+            calls.append(message.failures)
+            return rowmq.Release() if len(calls) < 3 else None
+
+        worker.run(until_empty=True)
+        self.assertEqual(calls, [0, 0, 0])
+
+    def test_an_error_of_a_statement_that_the_handler_swallows_acks_nothing(self):
+        send("swallow", "lock", "other")
+        holder = connect()
+        holder.begin()
+        with holder.cursor() as cursor:
+            cursor.execute("INSERT INTO only_one (id) VALUES (1)")
+        worker = rowmq.Worker(os.environ["ROWMQ_URL"])
+
+        @worker.handler("swallow", transactional=True)
+        def handle(tx, message):
+            tx.execute("INSERT INTO effect (msg_id) VALUES (%s)", (message.id,))
+            if message.text == "lock":
+                tx.execute("SET SESSION innodb_lock_wait_timeout = 1")
+                try:
+                    tx.execute("INSERT INTO only_one (id) VALUES (1)")
+                except Exception:
+                    pass
+
+        worker.run(until_empty=True)
+        holder.rollback()
+        self.assertEqual(counts("swallow"), (1, 1))
+        with connect() as connection, connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT COUNT(*) FROM effect WHERE msg_id IN (SELECT LOWER(CONCAT_WS('-', "
+                "SUBSTR(h, 1, 8), SUBSTR(h, 9, 4), SUBSTR(h, 13, 4), SUBSTR(h, 17, 4), SUBSTR(h, 21))) "
+                "FROM (SELECT HEX(msg_id) AS h FROM queue_scheduled) AS left_over)"
+            )
+            self.assertEqual(cursor.fetchone(), (0,))
+
+    def test_a_handler_that_commits_has_its_message_dead_lettered(self):
+        for bodies in (["commit"], ["first", "commit", "last"]):
+            send("commits", *bodies)
+            settled = {}
+            worker = rowmq.Worker(
+                os.environ["ROWMQ_URL"],
+                on_settled=lambda message, verdict, _: settled.update({message.text: verdict}),
+            )
+
+            @worker.handler("commits", transactional=True)
+            def handle(tx, message):
+                tx.execute("INSERT INTO effect (msg_id) VALUES (%s)", (message.id,))
+                if message.text == "commit":
+                    tx.connection.commit()
+
+            worker.run(until_empty=True)
+            self.assertEqual({name: it.word for name, it in settled.items()}, dict.fromkeys(bodies, "dead-letter"))
+            self.assertEqual(counts("commits"), (0, 0))
+
+    def test_term_ends_a_worker_and_then_means_what_it_meant_before(self):
+        send("term", *range(3))
+        before = signal.getsignal(signal.SIGTERM)
+        worker = rowmq.Worker(os.environ["ROWMQ_URL"])
+        handled = []
+
+        @worker.handler("term")
+        def handle(message):
+            handled.append(message)
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.5)
+
+        worker.run()
+        self.assertEqual(len(handled), 1)
+        self.assertEqual(counts("term"), (2, 0))
+        self.assertEqual(signal.getsignal(signal.SIGTERM), before)
 
     def test_a_long_handler_keeps_its_session_alive(self):
         send("beats", "x")

@@ -4,16 +4,14 @@ mod child;
 mod reply;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use futures_util::future::join_all;
 use rowmq_core::handler::{Context, HandlerError, RawHandler};
+use tokio_util::task::TaskTracker;
 
 use self::child::Child;
 pub(super) use self::reply::ReplyError;
-use super::process::Stopped;
 use super::program::Program;
-use super::verdict::of_stopped;
 use super::{ExecError, ExecOptions};
 
 /// How long a message waits, and then is given back, when no program could be started for it: long
@@ -68,10 +66,11 @@ const PAUSE: Duration = Duration::from_secs(5);
 /// something else than a verdict on its message, or that handles a message when its time is up: the
 /// next message gets a new program. A program that ends without an answer has failed its message,
 /// whatever its exit code. One that cannot be started, or is not ready within
-/// [`ExecOptions::timeout`], is the fault of no message: the message is given back after 5 s.
+/// [`ExecOptions::timeout`], is the fault of no message: the message is given back after 5 s, or
+/// half of the time that it has.
 ///
-/// What it writes on standard error goes to the consumer's log line by line; the end of what it
-/// wrote during a message is part of the error text.
+/// What it writes on standard error goes to the consumer's log line by line; the end of what was
+/// read of it during a message is part of the error text.
 #[derive(Debug, Clone)]
 pub struct PoolHandler {
     pool: Arc<Pool>,
@@ -82,6 +81,8 @@ struct Pool {
     program: Program,
     /// The last one that became idle comes first: its memory is warm.
     idle: Mutex<Vec<Child>>,
+    /// Those that have said that they take no other message.
+    retiring: TaskTracker,
 }
 
 impl PoolHandler {
@@ -92,33 +93,47 @@ impl PoolHandler {
     /// [`ExecError`] if the program cannot be run.
     pub fn new(options: ExecOptions) -> Result<Self, ExecError> {
         let program = Program::new(options)?;
-        Ok(Self { pool: Arc::new(Pool { program, idle: Mutex::default() }) })
+        let pool = Pool { program, idle: Mutex::default(), retiring: TaskTracker::new() };
+        Ok(Self { pool: Arc::new(pool) })
     }
 
     /// Lets the idle programs end by themselves, and kills what is left after the grace. Call it
     /// when the consumer has ended; a pool that is dropped kills them at once.
     pub async fn close(&self) {
-        let idle = std::mem::take(&mut *self.pool.idle());
-        join_all(idle.into_iter().map(|child| child.retire(self.pool.program.kill_grace))).await;
+        for child in std::mem::take(&mut *self.pool.idle()) {
+            self.pool.retiring.spawn(child.retire(self.pool.program.kill_grace));
+        }
+        self.pool.retiring.close();
+        self.pool.retiring.wait().await;
     }
 }
 
 impl RawHandler for PoolHandler {
     async fn handle(&self, context: &Context) -> Result<(), HandlerError> {
         let program = &self.pool.program;
-        let cancelled = || of_stopped(Stopped::Cancelled, String::new(), context);
+        // A message that no program has seen has not failed, so its time must not end here.
+        let patience = context.deadline.map(|end| (end - Instant::now()) / 2);
         let mut child = tokio::select! {
             biased;
-            () = context.cancelled.cancelled() => return Err(cancelled()),
+            () = context.cancelled.cancelled() => return Err(HandlerError::Release),
             child = self.pool.child() => child.ok_or(HandlerError::Release)?,
+            () = sleep(patience) => return Err(HandlerError::Release),
         };
         let reply = child.handle(context, program).await?;
         if reply.is_last {
-            tokio::spawn(child.retire(program.kill_grace));
+            self.pool.retiring.spawn(child.retire(program.kill_grace));
         } else {
             self.pool.idle().push(child);
         }
         reply.verdict
+    }
+}
+
+/// Sleeps, or never ends.
+async fn sleep(time: Option<Duration>) {
+    match time {
+        Some(time) => tokio::time::sleep(time).await,
+        None => std::future::pending().await,
     }
 }
 

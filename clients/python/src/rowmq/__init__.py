@@ -18,8 +18,9 @@ from .errors import (
 from .message import Message
 from .pool import serve
 from .sending import NewMessage, Sent, send, send_all
+from .session import Rows, Transaction
 from .verdict import DeadLetter, Discard, Release, Retry, Snooze, Verdict
-from .worker import Transaction, Worker
+from .worker import Worker
 
 __all__ = [
     "AccessDenied",
@@ -34,6 +35,7 @@ __all__ = [
     "Refused",
     "Release",
     "Retry",
+    "Rows",
     "Sent",
     "Snooze",
     "TopicClosed",

@@ -12,11 +12,11 @@ Connect = Callable[[], Any]
 _CONNECT = 10
 
 
-def connector(url: str, tls: Optional[ssl.SSLContext] = None) -> Connect:
+def connector(url: str, tls: Optional[ssl.SSLContext] = None, timeout: float = 130) -> Connect:
     """Returns what connects to ``mysql://user:password@host:port/database``.
 
     TLS is used, and the server's certificate checked unless the server is on this machine.
-    ``?ssl-mode=disabled`` does without.
+    ``?ssl-mode=disabled`` does without. A statement may take ``timeout`` seconds.
     """
     parsed = urlparse(url)
     if parsed.scheme != "mysql" or not parsed.hostname or not parsed.path.strip("/"):
@@ -29,23 +29,33 @@ def connector(url: str, tls: Optional[ssl.SSLContext] = None) -> Connect:
         "database": unquote(parsed.path.lstrip("/")),
         "charset": "utf8mb4",
         "connect_timeout": _CONNECT,
+        "read_timeout": int(timeout),
+        "write_timeout": int(timeout),
         "autocommit": True,
     }
     mode = parse_qs(parsed.query).get("ssl-mode", ["required"])[0].lower()
-    local = parsed.hostname in ("127.0.0.1", "::1", "localhost")
+    is_local = parsed.hostname in ("127.0.0.1", "::1", "localhost")
+    try:
+        import pymysql
+    except ImportError:
+        return _mysqlclient(arguments, mode, is_local, tls)
     if mode != "disabled":
         context = tls or ssl.create_default_context()
-        if tls is None and local:
+        if tls is None and is_local:
             # A server on this machine has no certificate that anyone has signed.
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         arguments["ssl"] = context
-    try:
-        import pymysql
+    return lambda: pymysql.connect(**arguments)
 
-        return lambda: pymysql.connect(**arguments)
-    except ImportError:
-        import MySQLdb  # type: ignore
 
-        arguments["passwd"], arguments["db"] = arguments.pop("password"), arguments.pop("database")
-        return lambda: MySQLdb.connect(**arguments)
+def _mysqlclient(
+    arguments: Dict[str, Any], mode: str, is_local: bool, tls: Optional[ssl.SSLContext]
+) -> Connect:
+    import MySQLdb  # type: ignore
+
+    if tls is not None:
+        raise ValueError("mysqlclient takes no SSLContext: give connect= a function of your own")
+    if mode != "disabled":
+        arguments["ssl_mode"] = "PREFERRED" if is_local else "VERIFY_IDENTITY"
+    return lambda: MySQLdb.connect(**arguments)

@@ -73,7 +73,9 @@ _NAMED: Dict[int, Type[Refused]] = {
 def code_of(error: BaseException) -> Optional[int]:
     """Returns the server's number of a driver's error, also one that a framework has wrapped."""
     for one in (error, getattr(error, "orig", None), error.__cause__):
-        if one is not None and one.args and isinstance(one.args[0], int):
+        # KeyError(1205) is no error of a server.
+        is_drivers = isinstance(one, Exception) and type(one).__module__ != "builtins"
+        if one is not None and is_drivers and one.args and isinstance(one.args[0], int):
             return one.args[0]
     return None
 

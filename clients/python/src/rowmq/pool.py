@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any, BinaryIO, Callable, Dict, Optional
 
 from .message import Message
+from .session import checked
 from .verdict import Release, Verdict, verdict_of
 
 VERSION = 1
@@ -29,14 +30,18 @@ def serve(handler: Callable[[Message], Optional[Verdict]], *, max_messages: int 
     """
     if os.environ.get("ROWMQ_POOL") != str(VERSION):
         sys.exit(f"start it by rowmq-consumer pool, of a version that speaks {VERSION}")
-    # What the handler prints must not come between the frames: it goes to standard error.
-    answers = os.fdopen(os.dup(1), "wb")
+    # The frames are for this program alone: what the handler starts reads nothing of them, and what
+    # it prints goes to standard error.
+    frames, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
     os.dup2(2, 1)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)
     _write(answers, {"rowmq_pool": VERSION})
     handled = 0
-    for line in sys.stdin.buffer:
+    for line in frames:
         if not line.endswith(b"\n"):
             return  # the consumer has gone in the middle of it
         frame = json.loads(line)
@@ -52,7 +57,7 @@ def _answer(
 ) -> Dict[str, Any]:
     answer: Dict[str, Any] = {"frame": frame["frame"], "verdict": "ack"}
     try:
-        verdict = handler(_message(frame))
+        verdict = checked(handler(_message(frame)))
     except Exception as error:
         verdict = verdict_of(error)
         if verdict is not error:

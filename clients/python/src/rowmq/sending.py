@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
-import time
 import uuid
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -56,15 +54,12 @@ def send(connection: Any, topic: str, body: Any, **options: Any) -> Sent:
 
     Raises a :class:`~rowmq.Refused`; the transaction is then still open.
     """
-    unique = not _UNIQUE.isdisjoint(options)
-    # With an id of its own a message needs no second statement that asks for it.
-    message_id = options.setdefault("id", _new_id()) if not unique else options.get("id")
-    procedure = "queue_send_unique" if unique else "queue_send"
+    procedure = "queue_send" if _UNIQUE.isdisjoint(options) else "queue_send_unique"
     given = json.dumps({name: _option(value) for name, value in options.items()})
     with refusals(), _cursor(connection) as cursor:
-        cursor.execute(f"CALL {procedure}(%s, %s, %s)", (topic, _bytes(body), given))
-        if not unique:
-            return Sent(str(message_id))
+        cursor.execute(
+            f"CALL {procedure}(%s, %s, %s)", (topic, _bytes(body), given if options else None)
+        )
         cursor.execute("SELECT @queue_msg_id, @queue_duplicate, @queue_replaced")
         found, duplicate, replaced = _row(cursor)
     found = found.decode() if isinstance(found, bytes) else found
@@ -74,8 +69,8 @@ def send(connection: Any, topic: str, body: Any, **options: Any) -> Sent:
 def send_all(connection: Any, topic: str, messages: Iterable[Any]) -> int:
     """Sends many messages, 1000 in a call, in the open transaction; returns how many were stored.
 
-    Each is a :class:`NewMessage` or only its body. A transaction must be open. After an exception
-    other than :class:`~rowmq.Refused`, roll back.
+    Each is a :class:`NewMessage` or only its body. A transaction must be open. After any exception
+    roll back: a call before it may have stored its messages.
     """
     stored = 0
     batch: List[Dict[str, Any]] = []
@@ -130,18 +125,12 @@ def _option(value: Any) -> Any:
     return value.decode() if isinstance(value, bytes) else value
 
 
-def _new_id() -> str:
-    """Returns a UUIDv7, as the server would: the time in milliseconds, then random bits."""
-    random = int.from_bytes(os.urandom(10), "big")
-    number = (time.time_ns() // 1_000_000) << 80 | random
-    number = number & ~(0xF << 76) | 0x7 << 76
-    return str(uuid.UUID(int=number & ~(0x3 << 62) | 0x2 << 62))
-
-
 def _cursor(connection: Any) -> Any:
     if hasattr(connection, "get_bind") and callable(getattr(connection, "connection", None)):
         connection = connection.connection()  # SQLAlchemy: a session's connection
     if hasattr(connection, "exec_driver_sql"):
+        if not connection.in_transaction():
+            connection.begin()  # as its own execute() would; its commit() does nothing otherwise
         connection = connection.connection  # and the driver's own
     return _Cursor(connection.cursor())
 

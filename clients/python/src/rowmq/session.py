@@ -7,11 +7,11 @@ import logging
 import threading
 import time
 from datetime import datetime, timezone
-from typing import Any, Callable, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from .errors import DeliveryLost, Refused, code_of, refusals
 from .message import Message
-from .verdict import Retry, Verdict, verdict_of
+from .verdict import DeadLetter, Retry, Verdict, verdict_of
 
 log = logging.getLogger("rowmq")
 
@@ -31,28 +31,63 @@ _REPEATED = 31023
 #: The ack comes alone, and the work was undone.
 _UNDONE = 31025
 
+#: There is no such savepoint.
+_NO_SAVEPOINT = 1305
+
 #: A message and the token by which it is settled.
 Delivery = Tuple[str, Message]
 
-#: Called for each message that was settled: the message, None for ack, and the seconds it took.
-Settled = Callable[[Message, Optional[Verdict], float], None]
+#: What a handler in a transaction is called with, and returns.
+Handle = Callable[["Transaction", Message], Optional[Verdict]]
 
 
 class SessionLost(Exception):
     """The session has ended, or is in a state that nothing is known of."""
 
 
+class TransactionEnded(DeadLetter):
+    """The handler has ended the transaction itself: its effects cannot be undone."""
+
+    def __init__(self) -> None:
+        super().__init__("the handler has committed or rolled back its transaction")
+
+
+class Rows:
+    """What a statement has done, and the rows that it has found."""
+
+    def __init__(self, cursor: Any) -> None:
+        self.rowcount: int = cursor.rowcount
+        self.lastrowid: Optional[int] = cursor.lastrowid
+        self.description = cursor.description
+        self._rows: List[Any] = list(cursor.fetchall()) if cursor.description else []
+        self._next = 0
+
+    def fetchone(self) -> Any:
+        """Returns the next row, or None."""
+        self._next += 1
+        return self._rows[self._next - 1] if self._next <= len(self._rows) else None
+
+    def fetchall(self) -> List[Any]:
+        """Returns the rows that are left."""
+        rest, self._next = self._rows[self._next :], len(self._rows)
+        return rest
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.fetchall())
+
+
 class Transaction:
     """The open transaction that a handler's work and its ack share.
 
-    Do not commit or roll back: the worker does.
+    Do not commit or roll back: the worker does. A handler that does, or whose statement does
+    (DDL), has its message dead-lettered, because it could be done twice otherwise.
     """
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def execute(self, sql: str, args: Any = None) -> Any:
-        """Runs a statement and returns the driver's cursor."""
+    def execute(self, sql: str, args: Any = None) -> Rows:
+        """Runs a statement; ``args`` take the place of ``%s``."""
         return self._session.execute(sql, args)
 
     @property
@@ -62,65 +97,85 @@ class Transaction:
         While they use it nothing else can: the session reports no sign of life of its own, so a
         handler that works for longer than the worker's lease must send a statement in between.
         """
-        self._session.is_shared = True
-        return self._session.connection
+        return self._session.share()
 
 
 class Session:
     """A connection that consumes one topic."""
 
     def __init__(self, connection: Any, topic: str, lease: float) -> None:
-        self.connection = connection
-        self.topic = topic
-        self.lease = lease
-        self.is_shared = False
-        self.in_transaction = False
+        self._connection = connection
+        self._topic = topic
+        self._lease = lease
+        # One thread at a time uses the connection: the session's own, or the one that beats.
         self._lock = threading.Lock()
-        self._spoke = time.monotonic()
+        self._is_shared = False
+        self._in_transaction = False
+        # The server has undone the transaction although the handler goes on.
+        self._is_undone = False
+        self._spoke = self._beaten = time.monotonic()
         connection.autocommit(True)
         # It locks less, and on MariaDB never fails because a row has changed.
         self.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
         self.execute("SET @queue_lease = %s", (int(lease),))
 
-    def execute(self, sql: str, args: Any = None) -> Any:
-        """Runs a statement, alone on the connection, and returns its cursor with all of its rows."""
+    def execute(self, sql: str, args: Any = None) -> Rows:
+        """Runs a statement and reads all that it returns."""
         with self._lock, refusals():
-            cursor = self.connection.cursor()
-            cursor.execute(sql, args)
-            self._spoke = time.monotonic()
-            return cursor
+            if self._is_undone:
+                raise RuntimeError("the server has undone the transaction after an error before")
+            cursor = self._connection.cursor()
+            try:
+                cursor.execute(sql, args)
+                rows = Rows(cursor)
+                while cursor.nextset():
+                    pass
+            except Exception as error:
+                self._is_undone = self._in_transaction and code_of(error) in _AGAIN
+                raise
+            finally:
+                self._spoke = time.monotonic()
+                cursor.close()
+            return rows
+
+    def share(self) -> Any:
+        """Returns the connection, and leaves it alone until the transaction ends."""
+        with self._lock:
+            self._is_shared = True
+            return self._connection
 
     def beat(self) -> None:
         """Shows that the session is alive, if it has been silent and nothing else uses it."""
-        if self.is_shared or time.monotonic() - self._spoke < self.lease / 4:
+        now, silence = time.monotonic(), self._lease / 4
+        if now - self._beaten < silence or not self._lock.acquire(blocking=False):
             return
-        if self._lock.acquire(blocking=False):
-            try:
-                sign = "DO 0" if self.in_transaction else "CALL queue_beat()"
-                self.connection.cursor().execute(sign)
-                self._spoke = time.monotonic()
-            except Exception as error:  # the session's own next statement tells
-                log.debug("no beat: %s", error)
-            finally:
-                self._lock.release()
-
-    def claim(self, limit: int, wait: int) -> List[Delivery]:
-        """Claims up to ``limit`` messages."""
         try:
-            cursor = self.execute("CALL queue_claim(%s, %s, %s)", (self.topic, limit, wait))
-            names = [column[0] for column in cursor.description or ()]
-            rows = [
-                row if isinstance(row, dict) else dict(zip(names, row)) for row in cursor.fetchall()
-            ]
-            while cursor.nextset():
-                pass
+            # In a transaction the call is refused, and any statement is a sign of life.
+            sign = "DO 0" if self._in_transaction else "CALL queue_beat()"
+            if self._is_shared or (self._in_transaction and now - self._spoke < silence):
+                return
+            with self._connection.cursor() as cursor:
+                cursor.execute(sign)
+            self._spoke = self._beaten = time.monotonic()
+        except Exception as error:  # the session's own next statement tells
+            log.debug("no beat: %s", error)
+        finally:
+            self._lock.release()
+
+    def claim(self, limit: int, wait: int) -> Optional[List[Delivery]]:
+        """Claims up to ``limit`` messages; None if a conflict kept it from looking."""
+        try:
+            rows = self.execute("CALL queue_claim(%s, %s, %s)", (self._topic, limit, wait))
         except Refused:
             raise
         except Exception as error:
             if code_of(error) in _AGAIN:
-                return []
+                return None
             raise SessionLost(str(error)) from error
-        return [(_text(row["delivery"]), _message(self.topic, row)) for row in rows]
+        self._beaten = time.monotonic()
+        names = [column[0] for column in rows.description or ()]
+        found = [row if isinstance(row, dict) else dict(zip(names, row)) for row in rows]
+        return [(_text(row["delivery"]), _message(self._topic, row)) for row in found]
 
     def settle(self, deliveries: List[Delivery], verdict: Optional[Verdict]) -> None:
         """Settles them, in the open transaction or in one of its own."""
@@ -130,100 +185,108 @@ class Session:
         tokens = ",".join(token for token, _ in deliveries)
         self.execute("CALL queue_settle(%s, %s, %s, %s)", (tokens, word, reason, delay))
 
-    def settle_alone(self, delivery: Delivery, verdict: Optional[Verdict]) -> None:
-        """Settles one in a transaction of its own; it is no fault that it is held no more."""
+    def settle_alone(self, delivery: Delivery, verdict: Optional[Verdict]) -> Optional[Verdict]:
+        """Settles one in a transaction of its own; returns what became of it, None for ack.
+
+        Raises DeliveryLost if the session does not hold it any more.
+        """
         for _ in range(_TRIES):
             try:
-                return self.settle([delivery], verdict)
-            except DeliveryLost as error:
-                return log.warning("%s: %s", delivery[1].id, error)
+                self.settle([delivery], verdict)
             except Refused as error:
-                if error.code == _UNDONE:
-                    verdict = Retry("its work was undone")
-                    continue
-                if error.code == _REPEATED:
-                    return log.warning("%s: %s", delivery[1].id, error)
-                raise
+                if error.code != _UNDONE:
+                    raise
+                verdict = Retry("its work was undone")
             except Exception as error:
                 self.rollback()
                 if code_of(error) not in _AGAIN:
                     raise SessionLost(str(error)) from error
+            else:
+                if isinstance(verdict, Retry):
+                    row = self.execute("SELECT @queue_settled AS settled").fetchone()
+                    settled = row["settled"] if isinstance(row, dict) else row[0]
+                    if _text(settled) == DeadLetter.word:
+                        return DeadLetter(verdict.reason)
+                return verdict
         raise SessionLost("a message could not be settled")
 
-    def together(
-        self, deliveries: List[Delivery], handle: Callable[[Transaction, Message], Optional[Verdict]]
-    ) -> Optional[Exception]:
+    def together(self, deliveries: List[Delivery], handle: Handle) -> Optional[BaseException]:
         """Does the work of all and acks them in one transaction; returns why that was undone."""
         try:
-            self.begin()
+            self.execute("START TRANSACTION")
+            self._in_transaction = True
+            # It is gone if the transaction ends before the ack.
+            self.execute("SAVEPOINT rowmq_work")
             for _, message in deliveries:
-                verdict = handle(Transaction(self), message)
+                verdict = checked(handle(Transaction(self), message))
                 if verdict is not None:
                     raise verdict
+            self._release()
             self.settle(deliveries, None)
-            self.commit()
-        except Exception as error:
+            self.execute("COMMIT")
+            self._in_transaction = False
+        except (Exception, SystemExit) as error:
             self.rollback()
             return error
         finally:
-            self.is_shared = False
+            self._is_shared = False
         return None
 
-    def alone(
-        self, delivery: Delivery, handle: Callable[[Transaction, Message], Optional[Verdict]]
-    ) -> Optional[Verdict]:
+    def _release(self) -> None:
+        try:
+            self.execute("RELEASE SAVEPOINT rowmq_work")
+        except Exception as error:
+            if code_of(error) == _NO_SAVEPOINT:
+                raise TransactionEnded from error
+            raise
+
+    def alone(self, delivery: Delivery, handle: Handle) -> Optional[Verdict]:
         """Does the work of one message in a transaction of its own, and settles it."""
-        error: Optional[Exception] = None
+        error: Optional[BaseException] = None
         for _ in range(_TRIES):
             error = self.together([delivery], handle)
             if error is None:
                 return None
-            if code_of(error) not in _AGAIN:
+            if isinstance(error, Verdict) or code_of(error) not in _AGAIN:
                 break
         assert error is not None
         if isinstance(error, DeliveryLost):
-            log.warning("%s: %s", delivery[1].id, error)
-            return Retry(str(error))
+            raise error
         if isinstance(error, Refused) and error.code == _REPEATED:
-            self.settle_alone(delivery, None)
-            return None
-        verdict = verdict_of(error)
-        self.settle_alone(delivery, verdict)
-        return verdict
-
-    def begin(self) -> None:
-        self.execute("START TRANSACTION")
-        self.in_transaction = True
-
-    def commit(self) -> None:
-        self.execute("COMMIT")
-        self.in_transaction = False
+            return self.settle_alone(delivery, None)
+        return self.settle_alone(delivery, verdict_of(error))
 
     def rollback(self) -> None:
         """Undoes what is open. A session that cannot do that is lost."""
-        self.in_transaction = False
+        self._in_transaction = self._is_undone = False
         try:
             self.execute("ROLLBACK")
         except Exception as error:
             raise SessionLost(str(error)) from error
 
     def leave(self) -> None:
-        """Gives back what was not handled, and disconnects."""
+        """Gives back what was not handled."""
         try:
             self.execute("CALL queue_leave()")
         except Exception as error:  # the server gives it back when the session ends
             log.debug("could not leave in order: %s", error)
-        self.close()
 
     def close(self) -> None:
+        """Disconnects."""
         try:
-            self.connection.close()
+            self._connection.close()
         except Exception as error:
             log.debug("could not close: %s", error)
 
 
-def _message(topic: str, row: Any) -> Message:
-    headers = row["headers"]
+def checked(verdict: Any) -> Optional[Verdict]:
+    """Refuses what is no verdict."""
+    if verdict is None or isinstance(verdict, Verdict):
+        return verdict
+    raise TypeError(f"the handler returned {verdict!r}, which is no rowmq.Verdict")
+
+
+def _message(topic: str, row: Dict[str, Any]) -> Message:
     return Message(
         topic=topic,
         id=_text(row["msg_id"]),
@@ -233,8 +296,21 @@ def _message(topic: str, row: Any) -> Message:
         body=_bytes(row["body"]) or b"",
         key=_bytes(row["key"]),
         biz_id=_bytes(row["biz_id"]),
-        headers=json.loads(headers) if headers else {},
+        headers=_headers(row["headers"]),
     )
+
+
+def _headers(value: Any) -> Dict[str, str]:
+    if not value:
+        return {}
+    try:
+        headers = json.loads(value)
+        if isinstance(headers, dict) and all(isinstance(it, str) for it in headers.values()):
+            return headers
+    except ValueError:
+        pass
+    # Written past the checks of the contract: the handler gets them whole, as in the consumer.
+    return {"malformed-headers": (_bytes(value) or b"").decode("utf-8", "replace")}
 
 
 def _utc(moment: datetime) -> datetime:

@@ -7,16 +7,22 @@ from typing import Optional, Union
 
 Delay = Union[int, float, timedelta]
 
+#: In seconds; the queue refuses a longer one.
+LONGEST_DELAY = 315_360_000.0
+
 
 class Verdict(Exception):
     """A decision about a message other than ack."""
 
     word = ""
 
-    def __init__(self, reason: str = "", delay: Optional[Delay] = None) -> None:
+    def __init__(self, reason: object = "", delay: Optional[Delay] = None) -> None:
         super().__init__(reason)
-        self.reason = reason
-        self.delay = delay.total_seconds() if isinstance(delay, timedelta) else delay
+        # The queue keeps text in UTF-8, and delays of up to ten years.
+        self.reason = str(reason).encode("utf-8", "replace").decode()
+        if isinstance(delay, timedelta):
+            delay = delay.total_seconds()
+        self.delay = None if delay is None else min(max(float(delay), 0.0), LONGEST_DELAY)
 
 
 class Retry(Verdict):
@@ -33,7 +39,7 @@ class Snooze(Verdict):
 
     word = "snooze"
 
-    def __init__(self, delay: Delay, reason: str = "") -> None:
+    def __init__(self, delay: Delay, reason: object = "") -> None:
         super().__init__(reason, delay)
 
 
@@ -42,7 +48,7 @@ class DeadLetter(Verdict):
 
     word = "dead-letter"
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: object) -> None:
         super().__init__(reason)
 
 
@@ -51,7 +57,7 @@ class Discard(Verdict):
 
     word = "discard"
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: object) -> None:
         super().__init__(reason)
 
 

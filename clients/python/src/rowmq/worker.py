@@ -12,20 +12,24 @@ from dataclasses import dataclass
 from typing import Any, Callable, List, Optional
 
 from .driver import Connect, connector
-from .errors import Refused, code_of
+from .errors import DeliveryLost, code_of
 from .message import Message
-from .session import WAIT, Delivery, Session, SessionLost, Settled, Transaction
+from .session import WAIT, Delivery, Session, TransactionEnded, checked
 from .verdict import Verdict, verdict_of
-
-__all__ = ["Transaction", "Worker"]
 
 log = logging.getLogger("rowmq")
 
 #: The pauses between two tries to connect, in seconds.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 
-#: The server refuses the account or the database: a worker that starts does not try again.
-_NO_ENTRY = frozenset((1044, 1045, 1049))
+#: How often the worker looks whether it must stop or beat, in seconds.
+_LOOK = 0.05
+
+#: The server cannot be reached, or is starting, stopping or full: a worker waits for it.
+_UNREACHABLE = frozenset((2002, 2003, 2005, 2006, 2013, 1040, 1053, 1203, 1927))
+
+#: Called for each message that was settled: the message, None for ack, and the seconds it took.
+Settled = Callable[[Message, Optional[Verdict], float], None]
 
 
 @dataclass(frozen=True)
@@ -40,8 +44,8 @@ class _Registration:
 class Worker:
     """Runs handlers on the messages of topics.
 
-    ``url`` is ``mysql://user:password@host:port/database``; ``connect`` returns a connection of a
-    DB-API driver for MySQL instead. ``lease``: after this many seconds of silence the server ends a
+    ``url`` is ``mysql://user:password@host:port/database``; ``connect`` returns a connection of
+    PyMySQL or mysqlclient instead. ``lease``: after this many seconds of silence the server ends a
     frozen worker's session, and its messages run elsewhere. ``on_settled`` is called for each
     message that was settled.
     """
@@ -57,11 +61,12 @@ class Worker:
     ) -> None:
         if (url is None) == (connect is None):
             raise ValueError("give either a URL or a function that connects")
-        self._connect: Connect = connect or connector(url or "", tls)
+        # The server ends a silent session after the lease; a statement may take a while longer.
+        self._connect: Connect = connect or connector(url or "", tls, 2 * lease + 10)
         self._lease = lease
         self._on_settled = on_settled
         self._registrations: List[_Registration] = []
-        self._stopping = threading.Event()
+        self._is_stopping = False
         self._until_empty = False
         self._sessions: List[Optional[Session]] = []
         self._failure: Optional[BaseException] = None
@@ -93,51 +98,65 @@ class Worker:
 
     def stop(self) -> None:
         """Asks the worker to stop: it ends what it is doing and gives the rest back."""
-        self._stopping.set()
+        self._is_stopping = True
 
     def run(self, *, until_empty: bool = False) -> None:
         """Handles messages until TERM or INT, or ``stop``; ``until_empty``: until none is ready.
 
         Reconnects by itself. Raises what keeps it from starting: a wrong password, no such topic.
         """
-        self._until_empty = until_empty
+        self._is_stopping, self._until_empty, self._failure = False, until_empty, None
+        former = {}
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, lambda *_: self.stop())
-        threads = []
-        for registration in self._registrations:
-            for _ in range(registration.concurrency):
-                place = len(self._sessions)
-                self._sessions.append(None)
-                arguments = (place, registration)
-                threads.append(threading.Thread(target=self._consume, args=arguments, daemon=True))
-        for thread in threads:
-            thread.start()
-        while any(thread.is_alive() for thread in threads):
-            # A signal interrupts it.
-            time.sleep(min(0.05, self._lease / 20))
-            for session in list(self._sessions):
-                if session is not None:
-                    session.beat()
+                former[number] = signal.signal(number, lambda *_: self.stop())
+        try:
+            self._consume_all()
+        finally:
+            for number, handler in former.items():
+                signal.signal(number, handler)
         if self._failure is not None:
             raise self._failure
 
+    def _consume_all(self) -> None:
+        threads = []
+        self._sessions = []
+        for registration in self._registrations:
+            for _ in range(registration.concurrency):
+                arguments = (len(self._sessions), registration)
+                self._sessions.append(None)
+                threads.append(threading.Thread(target=self._consume, args=arguments, daemon=True))
+        for thread in threads:
+            thread.start()
+        ends_at = float("inf")
+        while any(thread.is_alive() for thread in threads):
+            time.sleep(_LOOK)
+            if self._is_stopping:
+                ends_at = min(ends_at, time.monotonic() + self._lease)
+            if time.monotonic() > ends_at:
+                return log.warning("a handler or the network does not end; leaving it")
+            for session in list(self._sessions):
+                if session is not None:
+                    session.beat()
+
     def _consume(self, place: int, registration: _Registration) -> None:
-        pause, known = _FIRST_PAUSE, False
-        while not self._stopping.is_set():
+        pause, has_begun = _FIRST_PAUSE, False
+        while not self._is_stopping:
             session = None
             try:
                 session = Session(self._connect(), registration.topic, self._lease)
                 self._sessions[place] = session
-                while not self._stopping.is_set():
+                while not self._is_stopping:
                     deliveries = session.claim(registration.batch, 0 if self._until_empty else WAIT)
-                    pause, known = _FIRST_PAUSE, True
-                    if not deliveries and self._until_empty:
+                    pause, has_begun = _FIRST_PAUSE, True
+                    if deliveries:
+                        self._work(session, registration, deliveries)
+                    elif deliveries is not None and self._until_empty:
                         break
-                    self._work(session, registration, deliveries)
                 return session.leave()
             except Exception as error:
-                if not known and (isinstance(error, Refused) or code_of(error) in _NO_ENTRY):
+                is_unreachable = isinstance(error, OSError) or code_of(error) in _UNREACHABLE
+                if not has_begun and not is_unreachable:
                     self._failure = error
                     return self.stop()
                 # A new session is a new consumer: what the old one held is delivered again.
@@ -146,7 +165,9 @@ class Worker:
                 self._sessions[place] = None
                 if session is not None:
                     session.close()
-            self._stopping.wait(random.uniform(pause / 2, pause))
+            ends_at = time.monotonic() + random.uniform(pause / 2, pause)
+            while not self._is_stopping and time.monotonic() < ends_at:
+                time.sleep(_LOOK)
             pause = min(pause * 2, _LONGEST_PAUSE)
 
     def _work(
@@ -160,29 +181,36 @@ class Worker:
                 for _, message in deliveries:
                     self._settled(message, None, each)
                 return
+            if isinstance(failure, TransactionEnded):
+                # Which of their effects were committed is not known: none may run again.
+                for delivery in deliveries:
+                    self._settled(delivery[1], session.settle_alone(delivery, failure), 0)
+                return
             log.debug("one of %s failed: %s", len(deliveries), failure)
         for delivery in deliveries:
-            if self._stopping.is_set():
+            if self._is_stopping:
                 return
             begun = time.monotonic()
-            if registration.transactional:
-                verdict = session.alone(delivery, handle)
+            try:
+                if registration.transactional:
+                    verdict = session.alone(delivery, handle)
+                else:
+                    verdict = session.settle_alone(delivery, _call(handle, delivery[1]))
+            except DeliveryLost as error:
+                log.warning("%s: %s", delivery[1].id, error)
             else:
-                verdict = _call(handle, delivery[1])
-                session.settle_alone(delivery, verdict)
-            self._settled(delivery[1], verdict, time.monotonic() - begun)
+                self._settled(delivery[1], verdict, time.monotonic() - begun)
 
     def _settled(self, message: Message, verdict: Optional[Verdict], seconds: float) -> None:
-        word = "ack" if verdict is None else verdict.word
-        log.debug("%s: %s after %.3f s", message.id, word, seconds)
         if self._on_settled is not None:
-            self._on_settled(message, verdict, seconds)
+            try:
+                self._on_settled(message, verdict, seconds)
+            except Exception:
+                log.exception("on_settled failed for %s", message.id)
 
 
-def _call(handle: Callable[[Message], Optional[Verdict]], message: Message) -> Optional[Verdict]:
+def _call(handle: Callable[[Message], Any], message: Message) -> Optional[Verdict]:
     try:
-        return handle(message)
-    except SessionLost:
-        raise
-    except Exception as error:
+        return checked(handle(message))
+    except (Exception, SystemExit) as error:
         return verdict_of(error)

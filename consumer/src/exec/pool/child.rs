@@ -148,7 +148,7 @@ impl Child {
     }
 }
 
-/// What the program has written on standard error since its message came.
+/// What was read of the program's standard error since its message came.
 #[derive(Debug)]
 struct Said {
     tail: Arc<Mutex<Tail>>,
@@ -185,5 +185,12 @@ impl Said {
         // Past the grace a process that left the group holds the pipe; nothing waits for it.
         drop(tokio::time::timeout(OUTPUT_GRACE, &mut self.listener).await);
         self.tail().text()
+    }
+}
+
+impl Drop for Said {
+    fn drop(&mut self) {
+        // A process that left the group may hold the pipe open.
+        self.listener.abort();
     }
 }
