@@ -100,8 +100,8 @@ async fn a_frame_holds_the_whole_message() {
     let pool = pool(text, directory.path());
     let parent = TraceParent::start();
     let first = context_with("Zeile 1\nline 2 ü\u{2028}", |delivery| {
-        delivery.key = Some(b"ada".to_vec().into());
-        delivery.biz_id = Some(vec![0, 255].into());
+        delivery.key = Some(b"ada".to_vec());
+        delivery.biz_id = Some(vec![0, 255]);
         delivery.headers = Headers::from_iter([("traceparent", parent.to_string())]);
     });
     let second = context(all_bytes());

@@ -114,18 +114,21 @@ impl Child {
 
     /// Writes a frame while it reads the next line, so that neither side waits for the other.
     async fn answer(&mut self, frame: &[u8]) -> Result<Vec<u8>, ReplyError> {
-        // A program that does not read answers all the same, or has ended: its output tells.
-        let write = async { self.stdin.write_all(frame).await.unwrap_or_default() };
+        let write = async {
+            // A program that does not read answers all the same, or has ended: its output tells.
+            self.stdin.write_all(frame).await.unwrap_or_default();
+            Ok(())
+        };
         let read = async {
             let mut line = Vec::new();
             (&mut self.stdout).take(LONGEST).read_until(b'\n', &mut line).await.unwrap_or_default();
             match line.pop() {
                 Some(b'\n') => Ok(line),
-                Some(_) if line.len() + 1 == LONGEST as usize => Err(ReplyError::TooLong),
+                Some(_) if u64::try_from(line.len() + 1) == Ok(LONGEST) => Err(ReplyError::TooLong),
                 _ => Err(ReplyError::Ended),
             }
         };
-        let (line, ()) = tokio::try_join!(read, async { Ok(write.await) })?;
+        let (line, ()) = tokio::try_join!(read, write)?;
         Ok(line)
     }
 
