@@ -45,9 +45,20 @@ async fn passes(mut command: Command) -> bool {
     true
 }
 
-/// The interpreter with the package, once `ops/client` has installed it.
-fn interpreter() -> PathBuf {
-    checkout().join("target/clients/python/venv/bin/python")
+/// Returns a command that runs a program with the client, once `ops/client` has installed it; its
+/// arguments follow.
+fn interpreter(client: &str) -> Command {
+    let folder = checkout().join("target/clients").join(client);
+    let folder = folder.canonicalize().expect("it is installed");
+    if client == "python" {
+        let mut command = Command::new(folder.join("venv/bin/python"));
+        command.current_dir(checkout().join("clients/python/tests"));
+        command
+    } else {
+        let mut command = Command::new("node");
+        command.current_dir(folder.join("project"));
+        command
+    }
 }
 
 /// A session by SQL that dies is rescued by a janitor.
@@ -70,30 +81,52 @@ async fn with_effects(topics: &[&str]) -> TestDatabase {
     database
 }
 
-#[tokio::test]
-async fn the_python_package_does_what_it_says() {
-    let topics = [
-        "sending", "refusals", "unique", "many", "work", "verdicts", "release", "swallow",
-        "commits", "term", "beats", "lost",
-    ];
-    let database = with_effects(&topics).await;
+/// The topics of a package's own tests.
+const TOPICS: [&str; 13] = [
+    "sending",
+    "refusals",
+    "unique",
+    "many",
+    "work",
+    "verdicts",
+    "release",
+    "swallow",
+    "commits",
+    "term",
+    "beats",
+    "lost",
+    "frameworks",
+];
+
+/// Runs a package's own tests.
+async fn keeps_its_promises(arguments: &[&str]) {
+    let database = with_effects(&TOPICS).await;
     let _janitor = janitor(&database);
-    let mut tests = client(&["python", "clients/python/tests/test_rowmq.py"]);
+    let mut tests = client(arguments);
     tests.env("ROWMQ_URL", database.url().expose());
     passes(tests).await;
+}
+
+#[tokio::test]
+async fn the_python_package_does_what_it_says() {
+    keeps_its_promises(&["python", "clients/python/tests/test_rowmq.py"]).await;
+}
+
+#[tokio::test]
+async fn the_node_package_does_what_it_says() {
+    keeps_its_promises(&["node", "--test", "rowmq.test.mjs"]).await;
 }
 
 #[tokio::test]
 async fn python_sends_on_connections_of_sqlalchemy_and_django() {
-    let database = with_effects(&["frameworks"]).await;
-    let mut tests = client(&["python", "clients/python/tests/test_frameworks.py"]);
-    tests.env("ROWMQ_URL", database.url().expose());
-    passes(tests).await;
+    keeps_its_promises(&["python", "clients/python/tests/test_frameworks.py"]).await;
 }
 
 #[tokio::test]
-async fn the_types_of_the_python_package_are_checked() {
-    passes(client(&["python", "--types"])).await;
+async fn the_types_of_the_packages_are_checked() {
+    for name in ["python", "node"] {
+        passes(client(&[name, "--types"])).await;
+    }
 }
 
 #[derive(QueryableByName)]
@@ -117,7 +150,17 @@ fn kills() -> usize {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn python_workers_that_are_killed_have_each_effect_exactly_once() {
-    if !passes(client(&["python", "--get"])).await {
+    has_each_effect_once("python", "effects.py").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn node_workers_that_are_killed_have_each_effect_exactly_once() {
+    has_each_effect_once("node", "effects.mjs").await;
+}
+
+/// Kills workers while they handle messages.
+async fn has_each_effect_once(name: &str, program: &str) {
+    if !passes(client(&[name, "--get"])).await {
         return;
     }
     let database = with_effects(&[]).await;
@@ -130,9 +173,8 @@ async fn python_workers_that_are_killed_have_each_effect_exactly_once() {
         enqueue_to(&mut conn, &topic, &part).await.expect("enqueued");
     }
     let start = || {
-        let mut worker = Command::new(interpreter());
-        worker.arg(checkout().join("clients/python/tests/effects.py"));
-        Program::start(worker.env("ROWMQ_URL", database.url().expose()))
+        let mut worker = interpreter(name);
+        Program::start(worker.arg(program).env("ROWMQ_URL", database.url().expose()))
     };
     let _janitor = janitor(&database);
     let mut workers = [start(), start(), start()];
@@ -159,7 +201,7 @@ async fn python_workers_that_are_killed_have_each_effect_exactly_once() {
 }
 
 /// A handler that prints, fails, and gives each verdict.
-const SERVED: &str = r#"
+const SERVED_BY_PYTHON: &str = r#"
 import os, rowmq
 
 def handle(message):
@@ -169,16 +211,40 @@ def handle(message):
     if message.text == "dead":
         return rowmq.DeadLetter("broken")
     if message.text == "error":
-        raise ValueError("odd")
+        raise TypeError("odd")
     with open(os.environ["LOG"], "a") as log:
-        print(message.id, os.getpid(), message.key, file=log)
+        print(message.id, os.getpid(), message.key.decode(), file=log)
 
 rowmq.serve(handle, max_messages=20)
 "#;
 
+/// The same.
+const SERVED_BY_NODE: &str = r#"
+import fs from 'node:fs';
+import * as rowmq from 'rowmq';
+
+await rowmq.serve((message) => {
+  console.log('handling', message.text);
+  if (message.text === 'discard') throw new rowmq.Discard('old');
+  if (message.text === 'dead') return new rowmq.DeadLetter('broken');
+  if (message.text === 'error') throw new TypeError('odd');
+  fs.appendFileSync(process.env.LOG, `${message.id} ${process.pid} ${message.key}\n`);
+}, { maxMessages: 20 });
+"#;
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pool_of_python_programs_is_served() {
-    if !passes(client(&["python", "--get"])).await {
+    serves("python", &["-c", SERVED_BY_PYTHON]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pool_of_node_programs_is_served() {
+    serves("node", &["--input-type=module", "-e", SERVED_BY_NODE]).await;
+}
+
+/// Passes messages to a pool of the program.
+async fn serves(name: &str, arguments: &[&str]) {
+    if !passes(client(&[name, "--get"])).await {
         return;
     }
     let database = TestDatabase::new().await;
@@ -190,10 +256,12 @@ async fn a_pool_of_python_programs_is_served() {
     enqueue_to(&mut conn, &topic, &messages).await.expect("enqueued");
     let directory = tempfile::tempdir().expect("a directory");
     let log = directory.path().join("log");
+    let program = interpreter(name);
     let mut pool = Program::built("rowmq-consumer");
     pool.args(["pool", "work", "--concurrency", "2", "--pass-env", "LOG", "--"])
-        .arg(interpreter())
-        .args(["-c", SERVED])
+        .arg(program.get_program())
+        .args(arguments)
+        .current_dir(program.get_current_dir().expect("it has one"))
         .env("ROWMQ_URL", database.url().expose())
         .env("LOG", &log);
     let pool = Program::start(&mut pool);
@@ -205,12 +273,12 @@ async fn a_pool_of_python_programs_is_served() {
     let log = std::fs::read_to_string(log).expect("a log");
     let lines: Vec<Vec<&str>> = log.lines().map(|line| line.split(' ').collect()).collect();
     assert_eq!(lines.len(), 60);
-    assert!(lines.iter().all(|line| line[2] == "b'\\xc3\\xbc'"), "{log}");
+    assert!(lines.iter().all(|line| line[2] == "ü"), "{log}");
     let mut processes: Vec<&str> = lines.iter().map(|line| line[1]).collect();
     processes.sort_unstable();
     processes.dedup();
     // 63 messages, and 20 to a process.
     assert!((3..=5).contains(&processes.len()), "{processes:?}");
     assert_eq!(pool.lines("handling error").len(), 1);
-    assert_eq!(pool.lines("ValueError: odd").len(), 2, "in the traceback, and as the failure");
+    assert_eq!(pool.lines("TypeError: odd").len(), 2, "in the traceback, and as the failure");
 }

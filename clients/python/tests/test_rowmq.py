@@ -134,11 +134,9 @@ class Handling(unittest.TestCase):
         }
         expected = {name: verdict and "retry" for name, verdict in verdicts.items()}
         expected.update(snooze="snooze", dead="dead-letter", discard="discard")
+        rounds = 0
         for transactional in (False, True):
             for raised in (False, True):
-                with connect() as connection, connection.cursor() as cursor:
-                    cursor.execute("DELETE FROM queue_message")
-                    cursor.execute("DELETE FROM queue_scheduled")
                 send("verdicts", *verdicts)
                 settled = {}
 
@@ -157,9 +155,9 @@ class Handling(unittest.TestCase):
                 worker.handler("verdicts", transactional=transactional)(handle)
                 worker.run(until_empty=True)
                 self.assertEqual(settled, expected)
-                # These are left: they failed, or wait.
-                names = {"retry", "past", "snooze", "error", "exit", "number"}
-                self.assertEqual(counts("verdicts")[0], len(names))
+                # Those that failed or wait are left.
+                rounds += 1
+                self.assertEqual(counts("verdicts")[0], 6 * rounds)
 
     def test_a_released_message_comes_back_uncharged(self):
         send("release", "x")

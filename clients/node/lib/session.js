@@ -1,0 +1,243 @@
+import { DeliveryLost, Refused, named } from './errors.js';
+import { Message } from './message.js';
+import { DeadLetter, Retry, checked, verdictOf } from './verdict.js';
+
+/** How long a claim waits for messages, in seconds: the worker may have to stop then. */
+const WAIT = 1;
+
+/** A deadlock, a lock that did not come, and MariaDB's changed row: it may succeed the next time. */
+const AGAIN = new Set([1213, 1205, 1020]);
+
+/** How often a transaction is tried again before its message has failed. */
+const TRIES = 5;
+
+/** Another message with this business id has been handled: ack this one without its work. */
+const REPEATED = 31023;
+
+/** The ack comes alone, and the work was undone. */
+const UNDONE = 31025;
+
+/** There is no such savepoint. */
+const NO_SAVEPOINT = 1305;
+
+/** The session has ended, or is in a state that nothing is known of. */
+export class SessionLost extends Error {}
+
+/** The handler has ended the transaction itself: its effects cannot be undone. */
+export class TransactionEnded extends DeadLetter {
+  constructor() {
+    super('the handler has committed or rolled back its transaction');
+  }
+}
+
+/** The open transaction that a handler's work and its ack share. */
+class Transaction {
+  #session;
+
+  constructor(session) {
+    this.#session = session;
+  }
+
+  /** Runs a statement as mysql2 does: `const [rows] = await tx.query(sql, values)`. */
+  query(sql, values) {
+    return this.#session.run('query', sql, values);
+  }
+
+  /** The same as a prepared statement. */
+  execute(sql, values) {
+    return this.#session.run('execute', sql, values);
+  }
+
+  /** The connection, for libraries that want one. Do not commit or roll back. */
+  get connection() {
+    return this.#session.connection;
+  }
+}
+
+/** A connection that consumes one topic. */
+export class Session {
+  #topic;
+  #beats;
+  #inTransaction = false;
+  // The server has undone the transaction although the handler goes on.
+  #isUndone = false;
+
+  constructor(connection, topic, lease) {
+    this.connection = connection;
+    this.#topic = topic;
+    // What the server ends is found out by the next statement.
+    connection.on('error', () => {});
+    // The driver runs one statement after another, so that a beat is never within one.
+    this.#beats = setInterval(() => this.#beat(), (lease * 1000) / 4);
+  }
+
+  static async open(connect, topic, lease) {
+    const session = new Session(await connect(), topic, lease);
+    try {
+      // It locks less, and on MariaDB never fails because a row has changed.
+      await session.run('query', 'SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED');
+      await session.run('query', 'SET autocommit = 1, @queue_lease = ?', [Math.floor(lease)]);
+      return session;
+    } catch (error) {
+      session.close();
+      throw error;
+    }
+  }
+
+  async run(how, sql, values) {
+    if (this.#isUndone) throw new Error('the server has undone the transaction after an error before');
+    try {
+      return await this.connection[how](sql, values);
+    } catch (error) {
+      this.#isUndone = this.#inTransaction && AGAIN.has(error.errno);
+      throw named(error);
+    }
+  }
+
+  #beat() {
+    // In a transaction the call is refused, and any statement is a sign of life.
+    this.connection.query(this.#inTransaction ? 'DO 0' : 'CALL queue_beat()').catch(() => {});
+  }
+
+  /** Claims up to `limit` messages; undefined if a conflict kept it from looking. */
+  async claim(limit, untilEmpty) {
+    try {
+      const values = [this.#topic, limit, untilEmpty ? 0 : WAIT];
+      const [[rows]] = await this.run('query', 'CALL queue_claim(?, ?, ?)', values);
+      return rows.map((row) => ({ token: String(row.delivery), message: message(this.#topic, row) }));
+    } catch (error) {
+      if (error instanceof Refused) throw error;
+      if (AGAIN.has(error.errno)) return undefined;
+      throw lost(error);
+    }
+  }
+
+  async #settle(deliveries, verdict) {
+    const tokens = deliveries.map((delivery) => delivery.token).join(',');
+    const values = [tokens, verdict?.word ?? 'ack', verdict?.reason || null, verdict?.delay ?? null];
+    await this.run('query', 'CALL queue_settle(?, ?, ?, ?)', values);
+  }
+
+  /** Settles one in a transaction of its own; returns what became of it, undefined for ack. */
+  async settleAlone(delivery, given) {
+    let verdict = given;
+    for (let tries = 0; tries < TRIES; tries += 1) {
+      try {
+        await this.#settle([delivery], verdict);
+        if (!(verdict instanceof Retry)) return verdict;
+        const [[row]] = await this.run('query', 'SELECT @queue_settled AS settled');
+        return String(row.settled) === 'dead-letter' ? new DeadLetter(verdict.reason) : verdict;
+      } catch (error) {
+        if (error instanceof Refused) {
+          if (error.code !== UNDONE) throw error;
+          verdict = new Retry('its work was undone');
+        } else {
+          await this.#rollback();
+          if (!AGAIN.has(error.errno)) throw lost(error);
+        }
+      }
+    }
+    throw new SessionLost('a message could not be settled');
+  }
+
+  /** Does the work of all and acks them in one transaction; returns why that was undone. */
+  async together(deliveries, handle) {
+    try {
+      this.#inTransaction = true;
+      await this.run('query', 'START TRANSACTION');
+      // It is gone if the transaction ends before the ack.
+      await this.run('query', 'SAVEPOINT rowmq_work');
+      for (const delivery of deliveries) {
+        const verdict = checked(await handle(new Transaction(this), delivery.message));
+        if (verdict) throw verdict;
+      }
+      await this.#release();
+      await this.#settle(deliveries, undefined);
+      await this.run('query', 'COMMIT');
+      this.#inTransaction = false;
+      return undefined;
+    } catch (error) {
+      await this.#rollback();
+      return error;
+    }
+  }
+
+  async #release() {
+    try {
+      await this.run('query', 'RELEASE SAVEPOINT rowmq_work');
+    } catch (error) {
+      throw error.errno === NO_SAVEPOINT ? new TransactionEnded() : error;
+    }
+  }
+
+  /** Does the work of one message in a transaction of its own, and settles it. */
+  async alone(delivery, handle) {
+    let error;
+    for (let tries = 0; tries < TRIES; tries += 1) {
+      error = await this.together([delivery], handle);
+      if (error === undefined) return undefined;
+      if (!AGAIN.has(error?.errno)) break;
+    }
+    if (error instanceof DeliveryLost) throw error;
+    if (error instanceof Refused && error.code === REPEATED) return this.settleAlone(delivery, undefined);
+    return this.settleAlone(delivery, verdictOf(error));
+  }
+
+  /** Undoes what is open. A session that cannot do that is lost. */
+  async #rollback() {
+    this.#isUndone = false;
+    try {
+      await this.run('query', 'ROLLBACK');
+      this.#inTransaction = false;
+    } catch (error) {
+      throw lost(error);
+    }
+  }
+
+  /** Gives back what was not handled. */
+  async leave() {
+    // Else the server gives it back when the session ends.
+    await this.connection.query('CALL queue_leave()').catch(() => {});
+  }
+
+  /** Disconnects. */
+  close() {
+    clearInterval(this.#beats);
+    this.connection.destroy();
+  }
+}
+
+function lost(error) {
+  return new SessionLost(error.message, { cause: error });
+}
+
+function message(topic, row) {
+  return new Message({
+    topic,
+    id: String(row.msg_id),
+    deliveryNo: Number(row.delivery_no),
+    failures: Number(row.failures),
+    enqueuedAt: row.enqueued_at instanceof Date ? row.enqueued_at : new Date(`${row.enqueued_at}Z`),
+    body: buffer(row.body) ?? Buffer.alloc(0),
+    key: buffer(row.key),
+    bizId: buffer(row.biz_id),
+    headers: headers(row.headers),
+  });
+}
+
+function headers(value) {
+  if (value === null || value === undefined) return {};
+  if (typeof value === 'object' && !Buffer.isBuffer(value)) return value;
+  try {
+    const read = JSON.parse(value);
+    if (Object.values(read).every((one) => typeof one === 'string')) return read;
+  } catch {
+    // Written past the checks of the contract: the handler gets them whole, as in the consumer.
+  }
+  return { 'malformed-headers': String(value) };
+}
+
+function buffer(value) {
+  if (value === null || value === undefined) return undefined;
+  return Buffer.isBuffer(value) ? value : Buffer.from(String(value));
+}
