@@ -149,7 +149,9 @@ async function call(handle, message) {
 
 function isUnreachable(error) {
   const cause = error.cause ?? error;
-  return UNREACHABLE.has(cause.errno) || (cause.code !== undefined && !String(cause.code).startsWith('ER_') && cause.sqlState === undefined);
+  // Errors of the server have a state; ER_ and HANDSHAKE_ are the driver's refusals to go on.
+  const isOfNetwork = cause.sqlState === undefined && /^(E[A-Z]{3,}|PROTOCOL_)/.test(cause.code ?? '');
+  return UNREACHABLE.has(cause.errno) || isOfNetwork;
 }
 
 async function open(url) {
