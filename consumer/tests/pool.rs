@@ -174,7 +174,7 @@ async fn a_program_that_answers_something_else_is_replaced_and_its_message_has_f
 
 #[tokio::test]
 async fn the_error_has_what_was_written_during_this_message_only() {
-    let text = r#"echo "message $n" >&2; sleep 0.1; if [ $n = 1 ]; then answer '"verdict":"ack"'; else exit 3; fi"#;
+    let text = r#"echo "message $n" >&2; sleep 0.5; if [ $n = 1 ]; then answer '"verdict":"ack"'; else exit 3; fi"#;
     let pool = pool(text, Path::new("/"));
     pool.handle(&context("")).await.unwrap();
     let said = retry_text(pool.handle(&context("")).await);
@@ -188,14 +188,14 @@ async fn a_message_whose_time_is_up_ends_its_program_and_what_that_has_started()
         r#"trap '' TERM; sleep 600 & echo $! > "$1/child"; echo $$ > "$1/program"; wait; wait"#;
     for supervise in [false, true] {
         let mut options = options(text, directory.path());
-        options.timeout = Duration::from_millis(500);
+        options.timeout = Duration::from_secs(3);
         options.kill_grace = Duration::from_millis(100);
         if supervise {
             options = supervised(options);
         }
         let pool = PoolHandler::new(options).unwrap();
         let said = retry_text(pool.handle(&context("")).await);
-        assert_eq!(said, "the program ran longer than 500 ms and was ended");
+        assert_eq!(said, "the program ran longer than 3000 ms and was ended");
         gone(pid_in(directory.path().join("child")).await).await;
         gone(pid_in(directory.path().join("program")).await).await;
     }
@@ -204,8 +204,12 @@ async fn a_message_whose_time_is_up_ends_its_program_and_what_that_has_started()
 #[tokio::test]
 async fn a_cancelled_message_is_released_and_at_its_deadline_has_failed() {
     let directory = TempDir::new().unwrap();
-    let pool = pool(r#"echo $$ > "$1/pid"; sleep 600"#, directory.path());
+    // The first message leaves an idle program, so that the second begins at once.
+    let text =
+        r#"if [ $n = 1 ]; then answer '"verdict":"ack"'; else echo $$ > "$1/pid"; sleep 600; fi"#;
     for past in [false, true] {
+        let pool = pool(text, directory.path());
+        pool.handle(&context("")).await.unwrap();
         let mut message = context("");
         message.deadline = past.then(Instant::now);
         let cancelled = message.cancelled.clone();
@@ -255,7 +259,7 @@ async fn an_idle_program_that_ends_costs_no_message() {
         pool.handle(&context("")).await.unwrap();
         gone(pid_in(directory.path().join("pid")).await).await;
         // The thread that waits for the program is a moment later.
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
         std::fs::remove_file(directory.path().join("pid")).unwrap();
     }
 }

@@ -1,4 +1,4 @@
-import readline from 'node:readline';
+import fs from 'node:fs';
 
 import { Message } from './message.js';
 import { checked, verdictOf } from './verdict.js';
@@ -17,23 +17,47 @@ export async function serve(handler, { maxMessages = Infinity } = {}) {
   if (process.env.ROWMQ_POOL !== String(VERSION)) {
     throw new Error(`start it by rowmq-consumer pool, of a version that speaks ${VERSION}`);
   }
-  // What the handler prints must not come between the frames: it goes to standard error.
-  const write = process.stdout.write.bind(process.stdout);
-  process.stdout.write = process.stderr.write.bind(process.stderr);
-  const say = (frame) => new Promise((resolve) => write(`${JSON.stringify(frame)}\n`, resolve));
-  await say({ rowmq_pool: VERSION });
+  const { frames, say } = takeStreams();
+  say({ rowmq_pool: VERSION });
   let handled = 0;
-  for await (const line of readline.createInterface({ input: process.stdin, crlfDelay: Infinity })) {
-    let frame;
-    try {
-      frame = JSON.parse(line);
-    } catch {
-      return; // the consumer has gone in the middle of it
-    }
+  for await (const line of lines(frames)) {
+    const frame = JSON.parse(line);
     handled += 1;
     const last = handled >= maxMessages;
-    await say(await answer(handler, frame, last));
-    if (last) return;
+    say(await answer(handler, frame, last));
+    if (last) break;
+  }
+}
+
+/**
+ * The frames are for this program alone: what the handler starts reads nothing of them, and what it or
+ * the handler prints goes to standard error. The new descriptors are not inherited.
+ */
+function takeStreams() {
+  const frames = fs.openSync('/proc/self/fd/0', 'r');
+  const answers = fs.openSync('/proc/self/fd/1', 'w');
+  fs.closeSync(0);
+  fs.openSync('/dev/null', 'r');
+  fs.closeSync(1);
+  fs.openSync('/proc/self/fd/2', 'a');
+  return {
+    frames: fs.createReadStream('', { fd: frames }),
+    say: (frame) => fs.writeSync(answers, `${JSON.stringify(frame)}\n`),
+  };
+}
+
+/** Returns whole lines. At the end of the consumer half a line may be left: it is none. */
+async function* lines(stream) {
+  let parts = [];
+  for await (const chunk of stream) {
+    let from = 0;
+    for (let end = chunk.indexOf(10); end >= 0; end = chunk.indexOf(10, from)) {
+      parts.push(chunk.subarray(from, end));
+      yield Buffer.concat(parts).toString('utf8');
+      parts = [];
+      from = end + 1;
+    }
+    parts.push(chunk.subarray(from));
   }
 }
 

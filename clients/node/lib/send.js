@@ -12,7 +12,7 @@ const MOST = 1000;
  */
 export async function send(connection, topic, body, options = {}) {
   const procedure = UNIQUE.some((name) => name in options) ? 'queue_send_unique' : 'queue_send';
-  const given = Object.keys(options).length === 0 ? null : JSON.stringify(options);
+  const given = Object.keys(options).length === 0 ? null : JSON.stringify(options, finite);
   try {
     await connection.query(`CALL ${procedure}(?, ?, ?)`, [topic, bytes(body), given]);
     const [[row]] = await connection.query({
@@ -34,7 +34,7 @@ export async function sendAll(connection, topic, messages) {
   let stored = 0;
   let batch = [];
   const flush = async () => {
-    await connection.query('CALL queue_send_all(?, ?)', [topic, JSON.stringify(batch)]);
+    await connection.query('CALL queue_send_all(?, ?)', [topic, JSON.stringify(batch, finite)]);
     const [[row]] = await connection.query({ sql: 'SELECT @queue_sent', rowsAsArray: true });
     stored += Number(row[0]);
     batch = [];
@@ -49,6 +49,14 @@ export async function sendAll(connection, topic, messages) {
     throw named(error);
   }
   return stored;
+}
+
+/** JSON makes null, which is the default, of what is no number or no date. */
+function finite(name, value) {
+  const given = this[name];
+  if (typeof given === 'number' && !Number.isFinite(given)) throw new TypeError(`${name} is no number`);
+  if (given instanceof Date && Number.isNaN(given.getTime())) throw new TypeError(`${name} is no date`);
+  return value;
 }
 
 function bytes(body) {

@@ -3,7 +3,7 @@ import { Message } from './message.js';
 import { DeadLetter, Retry, checked, verdictOf } from './verdict.js';
 
 /** How long a claim waits for messages, in seconds: the worker may have to stop then. */
-const WAIT = 1;
+export const WAIT = 1;
 
 /** A deadlock, a lock that did not come, and MariaDB's changed row: it may succeed the next time. */
 const AGAIN = new Set([1213, 1205, 1020]);
@@ -13,9 +13,6 @@ const TRIES = 5;
 
 /** Another message with this business id has been handled: ack this one without its work. */
 const REPEATED = 31023;
-
-/** The ack comes alone, and the work was undone. */
-const UNDONE = 31025;
 
 /** There is no such savepoint. */
 const NO_SAVEPOINT = 1305;
@@ -33,6 +30,8 @@ export class TransactionEnded extends DeadLetter {
 /** The open transaction that a handler's work and its ack share. */
 class Transaction {
   #session;
+  /** Whether the worker has gone on: a statement that comes later would be in another transaction. */
+  isOver = false;
 
   constructor(session) {
     this.#session = session;
@@ -40,12 +39,12 @@ class Transaction {
 
   /** Runs a statement as mysql2 does: `const [rows] = await tx.query(sql, values)`. */
   query(sql, values) {
-    return this.#session.run('query', sql, values);
+    return this.#session.run('query', sql, values, this);
   }
 
   /** The same as a prepared statement. */
   execute(sql, values) {
-    return this.#session.run('execute', sql, values);
+    return this.#session.run('execute', sql, values, this);
   }
 
   /** The connection, for libraries that want one. Do not commit or roll back. */
@@ -57,17 +56,20 @@ class Transaction {
 /** A connection that consumes one topic. */
 export class Session {
   #topic;
+  #patience;
   #beats;
   #inTransaction = false;
   // The server has undone the transaction although the handler goes on.
   #isUndone = false;
+  #last = Promise.resolve();
 
   constructor(connection, topic, lease) {
     this.connection = connection;
     this.#topic = topic;
+    // The server ends a silent session after the lease; a statement may take a while longer.
+    this.#patience = (2 * lease + 10) * 1000;
     // What the server ends is found out by the next statement.
     connection.on('error', () => {});
-    // The driver runs one statement after another, so that a beat is never within one.
     this.#beats = setInterval(() => this.#beat(), (lease * 1000) / 4);
   }
 
@@ -84,30 +86,44 @@ export class Session {
     }
   }
 
-  async run(how, sql, values) {
+  /** Runs one statement after another, so that none is sent after an error of the one before it. */
+  run(how, sql, values, transaction) {
+    const result = this.#last.then(() => this.#runAlone(how, sql, values, transaction));
+    this.#last = result.catch(() => {});
+    return result;
+  }
+
+  async #runAlone(how, sql, values, transaction) {
+    if (transaction?.isOver) throw new Error('the transaction of this handler is over');
     if (this.#isUndone) throw new Error('the server has undone the transaction after an error before');
+    // The driver itself waits for an answer for ever.
+    const watch = setTimeout(() => this.cut(), this.#patience);
     try {
       return await this.connection[how](sql, values);
     } catch (error) {
       this.#isUndone = this.#inTransaction && AGAIN.has(error.errno);
       throw named(error);
+    } finally {
+      clearTimeout(watch);
     }
   }
 
   #beat() {
-    // In a transaction the call is refused, and any statement is a sign of life.
-    this.connection.query(this.#inTransaction ? 'DO 0' : 'CALL queue_beat()').catch(() => {});
+    // In a transaction the call is refused, and any statement is a sign of life. The driver sends it
+    // once the statement before it is done.
+    const sign = this.#inTransaction ? 'DO 0' : 'CALL queue_beat()';
+    this.connection.query(sign).catch(() => {});
   }
 
-  /** Claims up to `limit` messages; undefined if a conflict kept it from looking. */
-  async claim(limit, untilEmpty) {
+  /** Claims up to `limit` messages. */
+  async claim(limit, wait) {
     try {
-      const values = [this.#topic, limit, untilEmpty ? 0 : WAIT];
+      const values = [this.#topic, limit, wait];
       const [[rows]] = await this.run('query', 'CALL queue_claim(?, ?, ?)', values);
       return rows.map((row) => ({ token: String(row.delivery), message: message(this.#topic, row) }));
     } catch (error) {
       if (error instanceof Refused) throw error;
-      if (AGAIN.has(error.errno)) return undefined;
+      if (AGAIN.has(error.errno)) return [];
       throw lost(error);
     }
   }
@@ -128,9 +144,10 @@ export class Session {
         const [[row]] = await this.run('query', 'SELECT @queue_settled AS settled');
         return String(row.settled) === 'dead-letter' ? new DeadLetter(verdict.reason) : verdict;
       } catch (error) {
+        if (error instanceof DeliveryLost) throw error;
         if (error instanceof Refused) {
-          if (error.code !== UNDONE) throw error;
-          verdict = new Retry('its work was undone');
+          // 31025: the ack comes alone, and the work was undone.
+          verdict = new Retry(error.message);
         } else {
           await this.#rollback();
           if (!AGAIN.has(error.errno)) throw lost(error);
@@ -142,29 +159,50 @@ export class Session {
 
   /** Does the work of all and acks them in one transaction; returns why that was undone. */
   async together(deliveries, handle) {
+    const transaction = new Transaction(this);
+    let isInWork = false;
     try {
       this.#inTransaction = true;
       await this.run('query', 'START TRANSACTION');
-      // It is gone if the transaction ends before the ack.
+      // It is gone if a handler ends the transaction.
       await this.run('query', 'SAVEPOINT rowmq_work');
+      isInWork = true;
       for (const delivery of deliveries) {
-        const verdict = checked(await handle(new Transaction(this), delivery.message));
+        const verdict = checked(await handle(transaction, delivery.message));
         if (verdict) throw verdict;
       }
-      await this.#release();
+      transaction.isOver = true;
+      await this.#toSavepoint('RELEASE SAVEPOINT rowmq_work');
+      isInWork = false;
       await this.#settle(deliveries, undefined);
       await this.run('query', 'COMMIT');
       this.#inTransaction = false;
       return undefined;
     } catch (error) {
-      await this.#rollback();
-      return error;
+      transaction.isOver = true;
+      return await this.#undo(error ?? new Error('the handler rejected without a reason'), isInWork);
     }
   }
 
-  async #release() {
+  /** Undoes the work; returns why it failed. */
+  async #undo(error, isInWork) {
+    let failure = error;
+    await this.#last;
+    if (isInWork && !this.#isUndone && !(error instanceof TransactionEnded) && !AGAIN.has(codeOf(error))) {
+      try {
+        await this.#toSavepoint('ROLLBACK TO SAVEPOINT rowmq_work');
+      } catch (other) {
+        if (!(other instanceof TransactionEnded)) throw lost(other);
+        failure = other;
+      }
+    }
+    await this.#rollback();
+    return failure;
+  }
+
+  async #toSavepoint(statement) {
     try {
-      await this.run('query', 'RELEASE SAVEPOINT rowmq_work');
+      await this.run('query', statement);
     } catch (error) {
       throw error.errno === NO_SAVEPOINT ? new TransactionEnded() : error;
     }
@@ -176,7 +214,7 @@ export class Session {
     for (let tries = 0; tries < TRIES; tries += 1) {
       error = await this.together([delivery], handle);
       if (error === undefined) return undefined;
-      if (!AGAIN.has(error?.errno)) break;
+      if (!AGAIN.has(error.errno)) break;
     }
     if (error instanceof DeliveryLost) throw error;
     if (error instanceof Refused && error.code === REPEATED) return this.settleAlone(delivery, undefined);
@@ -197,18 +235,30 @@ export class Session {
   /** Gives back what was not handled. */
   async leave() {
     // Else the server gives it back when the session ends.
-    await this.connection.query('CALL queue_leave()').catch(() => {});
+    await this.run('query', 'CALL queue_leave()').catch(() => {});
+  }
+
+  /** Ends the connection: every statement that runs or waits fails. */
+  cut() {
+    // The driver's own destroy() waits for the other side.
+    this.connection.connection?.stream?.destroy();
   }
 
   /** Disconnects. */
   close() {
     clearInterval(this.#beats);
     this.connection.destroy();
+    this.cut();
   }
 }
 
 function lost(error) {
   return new SessionLost(error.message, { cause: error });
+}
+
+/** Returns the server's number of an error, also of one that a library has wrapped. */
+function codeOf(error) {
+  return error?.errno ?? error?.cause?.errno ?? error?.original?.errno;
 }
 
 function message(topic, row) {
@@ -227,9 +277,8 @@ function message(topic, row) {
 
 function headers(value) {
   if (value === null || value === undefined) return {};
-  if (typeof value === 'object' && !Buffer.isBuffer(value)) return value;
   try {
-    const read = JSON.parse(value);
+    const read = typeof value === 'object' && !Buffer.isBuffer(value) ? value : JSON.parse(value);
     if (Object.values(read).every((one) => typeof one === 'string')) return read;
   } catch {
     // Written past the checks of the contract: the handler gets them whole, as in the consumer.

@@ -8,7 +8,8 @@ export class Verdict extends Error {
     super(String(reason).toWellFormed?.() ?? String(reason));
     this.name = new.target.name;
     this.word = word;
-    this.delay = delay === undefined ? undefined : Math.min(Math.max(Number(delay) || 0, 0), LONGEST_DELAY);
+    if (delay !== undefined && !Number.isFinite(delay)) throw new TypeError(`a delay is a number of seconds, not ${delay}`);
+    this.delay = delay === undefined ? undefined : Math.min(Math.max(delay, 0), LONGEST_DELAY);
   }
 
   get reason() {
@@ -26,7 +27,7 @@ export class Retry extends Verdict {
 /** Not yet: comes back after `delay` seconds, and nothing is charged. */
 export class Snooze extends Verdict {
   constructor(delay, reason = '') {
-    super('snooze', reason, delay);
+    super('snooze', reason, delay ?? NaN);
   }
 }
 

@@ -1,12 +1,15 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 
 import { DeliveryLost } from './errors.js';
-import { Session, TransactionEnded } from './session.js';
+import { Session, TransactionEnded, WAIT } from './session.js';
 import { checked, verdictOf } from './verdict.js';
 
 /** The pauses between two tries to connect, in milliseconds. */
 const FIRST_PAUSE = 100;
 const LONGEST_PAUSE = 5_000;
+
+/** How often the worker looks whether it must stop, in milliseconds. */
+const LOOK = 50;
 
 /** The server cannot be reached, or is starting, stopping or full: a worker waits for it. */
 const UNREACHABLE = new Set([1040, 1053, 1203, 1927]);
@@ -18,6 +21,7 @@ export class Worker {
   #onSettled;
   #log;
   #registrations = [];
+  #sessions = new Set();
   #isStopping = false;
   #failure;
 
@@ -40,6 +44,7 @@ export class Worker {
    * handler may be called again. `concurrency`: so many connections, each with one message at a time.
    */
   handler(topic, { transactional = false, concurrency = 1, batch = transactional ? 100 : 10 }, handle) {
+    if (typeof handle !== 'function') throw new TypeError('give handler(topic, options, handle)');
     for (let n = 0; n < concurrency; n += 1) this.#registrations.push({ topic, transactional, batch, handle });
     return this;
   }
@@ -58,9 +63,16 @@ export class Worker {
     this.#failure = undefined;
     const stop = () => this.stop();
     for (const signal of ['SIGTERM', 'SIGINT']) process.on(signal, stop);
+    // A handler or a network that does not end is left after a lease.
+    let stopped = 0;
+    const watch = setInterval(() => {
+      stopped = this.#isStopping ? stopped + LOOK : 0;
+      if (stopped > this.#lease * 1000) for (const session of this.#sessions) session.cut();
+    }, LOOK);
     try {
       await Promise.all(this.#registrations.map((registration) => this.#consume(registration, untilEmpty)));
     } finally {
+      clearInterval(watch);
       for (const signal of ['SIGTERM', 'SIGINT']) process.off(signal, stop);
     }
     if (this.#failure !== undefined) throw this.#failure;
@@ -73,11 +85,13 @@ export class Worker {
       let session;
       try {
         session = await Session.open(this.#connect, registration.topic, this.#lease);
-        while (!this.#isStopping) {
-          const deliveries = await session.claim(registration.batch, untilEmpty);
+        this.#sessions.add(session);
+        // A claim that met a conflict finds nothing, too: look twice.
+        for (let empty = 0; !this.#isStopping && empty < 2; ) {
+          const deliveries = await session.claim(registration.batch, untilEmpty && empty === 0 ? 0 : WAIT);
           [pause, hasBegun] = [FIRST_PAUSE, true];
-          if (deliveries?.length > 0) await this.#work(session, registration, deliveries);
-          else if (deliveries !== undefined && untilEmpty) break;
+          await this.#work(session, registration, deliveries);
+          empty = untilEmpty && deliveries.length === 0 ? empty + 1 : 0;
         }
         await session.leave();
         return;
@@ -90,16 +104,17 @@ export class Worker {
         // A new session is a new consumer: what the old one held is delivered again.
         this.#log.warn(`rowmq: ${registration.topic}: the session is lost: ${error.message}`);
       } finally {
+        this.#sessions.delete(session);
         session?.close();
       }
       const until = Date.now() + pause * (0.5 + Math.random() / 2);
-      while (!this.#isStopping && Date.now() < until) await sleep(50);
+      while (!this.#isStopping && Date.now() < until) await sleep(LOOK);
       pause = Math.min(pause * 2, LONGEST_PAUSE);
     }
   }
 
   async #work(session, { transactional, handle }, deliveries) {
-    let begun = performance.now();
+    const begun = performance.now();
     if (transactional && deliveries.length > 1) {
       const failure = await session.together(deliveries, handle);
       if (failure === undefined) {
@@ -109,19 +124,23 @@ export class Worker {
       }
       if (failure instanceof TransactionEnded) {
         // Which of their effects were committed is not known: none may run again.
-        for (const delivery of deliveries) {
-          this.#settled(delivery.message, await session.settleAlone(delivery, failure), 0);
-        }
+        await this.#each(deliveries, (delivery) => session.settleAlone(delivery, failure), true);
         return;
       }
     }
+    await this.#each(deliveries, async (delivery) =>
+      transactional
+        ? session.alone(delivery, handle)
+        : session.settleAlone(delivery, await call(handle, delivery.message)),
+    );
+  }
+
+  async #each(deliveries, handle, althoughStopping = false) {
     for (const delivery of deliveries) {
-      if (this.#isStopping) return;
-      begun = performance.now();
+      if (this.#isStopping && !althoughStopping) return;
+      const begun = performance.now();
       try {
-        const verdict = transactional
-          ? await session.alone(delivery, handle)
-          : await session.settleAlone(delivery, await call(handle, delivery.message));
+        const verdict = await handle(delivery);
         this.#settled(delivery.message, verdict, (performance.now() - begun) / 1000);
       } catch (error) {
         if (!(error instanceof DeliveryLost)) throw error;
@@ -131,11 +150,9 @@ export class Worker {
   }
 
   #settled(message, verdict, seconds) {
-    try {
-      this.#onSettled?.(message, verdict, seconds);
-    } catch (error) {
-      this.#log.warn(`rowmq: onSettled failed for ${message.id}: ${error.message}`);
-    }
+    Promise.resolve()
+      .then(() => this.#onSettled?.(message, verdict, seconds))
+      .catch((error) => this.#log.warn(`rowmq: onSettled failed for ${message.id}: ${error}`));
   }
 }
 
@@ -150,7 +167,7 @@ async function call(handle, message) {
 function isUnreachable(error) {
   const cause = error.cause ?? error;
   // Errors of the server have a state; ER_ and HANDSHAKE_ are the driver's refusals to go on.
-  const isOfNetwork = cause.sqlState === undefined && /^(E[A-Z]{3,}|PROTOCOL_)/.test(cause.code ?? '');
+  const isOfNetwork = cause.sqlState === undefined && /^(E[A-Z]{3,}|EAI_AGAIN|PROTOCOL_)/.test(cause.code ?? '');
   return UNREACHABLE.has(cause.errno) || isOfNetwork;
 }
 
@@ -160,7 +177,7 @@ async function open(url) {
   const isLocal = ['127.0.0.1', '[::1]', 'localhost'].includes(parsed.hostname);
   const mode = (parsed.searchParams.get('ssl-mode') ?? 'required').toLowerCase();
   return mysql.createConnection({
-    host: parsed.hostname,
+    host: parsed.hostname.replace(/^\[|\]$/g, ''),
     port: Number(parsed.port || 3306),
     user: decodeURIComponent(parsed.username),
     password: decodeURIComponent(parsed.password),
@@ -169,6 +186,6 @@ async function open(url) {
     timezone: 'Z',
     connectTimeout: 10_000,
     // A server on this machine has no certificate that anyone has signed.
-    ssl: mode === 'disabled' ? undefined : { rejectUnauthorized: !isLocal },
+    ssl: mode === 'disabled' ? undefined : { rejectUnauthorized: !isLocal, verifyIdentity: !isLocal },
   });
 }

@@ -134,14 +134,18 @@ test('the work and the ack of a batch commit together, and a failure is alone', 
 test('each verdict is thrown or returned', async () => {
   const verdicts = {
     retry: new rowmq.Retry('later', 3600),
-    past: new rowmq.Retry('\ud800', -1),
+    'odd text': new rowmq.Retry('\ud800', 3600),
     snooze: new rowmq.Snooze(3600),
     dead: new rowmq.DeadLetter('broken'),
     discard: new rowmq.Discard('old'),
     error: new TypeError('odd'),
     number: 200,
+    nothing: undefined,
     ack: undefined,
   };
+  assert.equal(new rowmq.Retry('', -1).delay, 0);
+  for (const wrong of [NaN, Infinity, '10m', null]) assert.throws(() => new rowmq.Retry('', wrong), TypeError);
+  assert.throws(() => new rowmq.Snooze(), TypeError);
   const expected = Object.fromEntries(Object.keys(verdicts).map((name) => [name, 'retry']));
   Object.assign(expected, { snooze: 'snooze', dead: 'dead-letter', discard: 'discard', ack: undefined });
   let rounds = 0;
@@ -149,7 +153,7 @@ test('each verdict is thrown or returned', async () => {
     for (const thrown of [false, true]) {
       await send('verdicts', ...Object.keys(verdicts));
       const settled = {};
-      const onSettled = (message, verdict) => {
+      const onSettled = async (message, verdict) => {
         if (!(message.text in settled)) settled[message.text] = verdict?.word;
         throw new Error('a hook that fails harms nothing');
       };
@@ -157,13 +161,14 @@ test('each verdict is thrown or returned', async () => {
       const worker = new rowmq.Worker(url, { onSettled, log });
       worker.handler('verdicts', { transactional }, async (...given) => {
         const verdict = verdicts[given.at(-1).text];
+        if (given.at(-1).text === 'nothing') return Promise.reject();
         if (verdict instanceof Error && (thrown || !(verdict instanceof rowmq.Verdict))) throw verdict;
         return verdict;
       });
       await worker.run({ untilEmpty: true });
       assert.deepEqual(settled, expected);
       rounds += 1;
-      assert.equal((await counts('verdicts'))[0], 5 * rounds);
+      assert.equal((await counts('verdicts'))[0], 6 * rounds);
     }
   }
 });
@@ -186,14 +191,30 @@ test('an error of a statement that the handler swallows acks nothing', async () 
   assert.equal((await effects())[0] - before, 1);
 });
 
+test('a statement that a failed handler has left behind is in no transaction', async () => {
+  await send('release', 'first', 'second');
+  const before = (await effects())[0];
+  let left;
+  const worker = new rowmq.Worker(url).handler('release', { transactional: true, batch: 1 }, async (tx, message) => {
+    await effect(tx, message);
+    if (message.text === 'second') return void (await sleep(400));
+    left = sleep(200).then(() => effect(tx, message)).then(() => 'it ran', String);
+    throw new Error('while a statement is still to come');
+  });
+  await worker.run({ untilEmpty: true });
+  assert.match(await left, /is over/);
+  assert.equal((await effects())[0] - before, 1);
+});
+
 test('a handler that commits has its message dead-lettered', async () => {
-  for (const bodies of [['commit'], ['first', 'commit', 'last']]) {
+  for (const bodies of [['commit'], ['throw'], ['first', 'commit', 'last'], ['first', 'throw', 'last']]) {
     await send('commits', ...bodies);
     const settled = {};
     const worker = new rowmq.Worker(url, { onSettled: (message, it) => (settled[message.text] = it?.word) });
     worker.handler('commits', { transactional: true }, async (tx, message) => {
       await effect(tx, message);
-      if (message.text === 'commit') await tx.connection.commit();
+      if (['commit', 'throw'].includes(message.text)) await tx.connection.commit();
+      if (message.text === 'throw') throw new Error('after its commit');
     });
     await worker.run({ untilEmpty: true });
     assert.deepEqual(settled, Object.fromEntries(bodies.map((body) => [body, 'dead-letter'])));

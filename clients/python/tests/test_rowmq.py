@@ -1,5 +1,6 @@
 """Runs the package on the server of ROWMQ_URL, in whose database each test's topic is."""
 
+import asyncio
 import os
 import signal
 import threading
@@ -123,15 +124,20 @@ class Handling(unittest.TestCase):
     def test_each_verdict_is_raised_or_returned(self):
         verdicts = {
             "retry": rowmq.Retry("later", delay=timedelta(hours=1)),
-            "past": rowmq.Retry("\ud800", delay=-1),
+            "odd text": rowmq.Retry("\ud800", delay=3600),
             "snooze": rowmq.Snooze(3600),
             "dead": rowmq.DeadLetter("broken"),
             "discard": rowmq.Discard("old"),
             "error": ValueError("odd"),
             "exit": SystemExit(1),
+            "cancelled": asyncio.CancelledError(),
             "number": 200,
             "ack": None,
         }
+        self.assertEqual(rowmq.Retry(delay=-1).delay, 0)
+        for wrong in (float("nan"), float("inf"), "10m"):
+            with self.assertRaises((TypeError, ValueError)):
+                rowmq.Retry(delay=wrong)
         expected = {name: verdict and "retry" for name, verdict in verdicts.items()}
         expected.update(snooze="snooze", dead="dead-letter", discard="discard")
         rounds = 0
@@ -157,7 +163,7 @@ class Handling(unittest.TestCase):
                 self.assertEqual(settled, expected)
                 # Those that failed or wait are left.
                 rounds += 1
-                self.assertEqual(counts("verdicts")[0], 6 * rounds)
+                self.assertEqual(counts("verdicts")[0], 7 * rounds)
 
     def test_a_released_message_comes_back_uncharged(self):
         send("release", "x")
@@ -202,7 +208,7 @@ class Handling(unittest.TestCase):
             self.assertEqual(cursor.fetchone(), (0,))
 
     def test_a_handler_that_commits_has_its_message_dead_lettered(self):
-        for bodies in (["commit"], ["first", "commit", "last"]):
+        for bodies in (["commit"], ["throw"], ["first", "commit", "last"], ["first", "throw", "last"]):
             send("commits", *bodies)
             settled = {}
             worker = rowmq.Worker(
@@ -213,8 +219,10 @@ class Handling(unittest.TestCase):
             @worker.handler("commits", transactional=True)
             def handle(tx, message):
                 tx.execute("INSERT INTO effect (msg_id) VALUES (%s)", (message.id,))
-                if message.text == "commit":
+                if message.text in ("commit", "throw"):
                     tx.connection.commit()
+                if message.text == "throw":
+                    raise ValueError("after its commit")
 
             worker.run(until_empty=True)
             self.assertEqual({name: it.word for name, it in settled.items()}, dict.fromkeys(bodies, "dead-letter"))

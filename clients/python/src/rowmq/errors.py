@@ -72,11 +72,14 @@ _NAMED: Dict[int, Type[Refused]] = {
 
 def code_of(error: BaseException) -> Optional[int]:
     """Returns the server's number of a driver's error, also one that a framework has wrapped."""
-    for one in (error, getattr(error, "orig", None), error.__cause__):
-        # KeyError(1205) is no error of a server.
-        is_drivers = isinstance(one, Exception) and type(one).__module__ != "builtins"
-        if one is not None and is_drivers and one.args and isinstance(one.args[0], int):
-            return one.args[0]
+    one: Optional[BaseException] = error
+    while one is not None:
+        for known in (one, getattr(one, "orig", None)):
+            # KeyError(1205) is no error of a server.
+            is_drivers = isinstance(known, Exception) and type(known).__module__ != "builtins"
+            if known is not None and is_drivers and known.args and isinstance(known.args[0], int):
+                return known.args[0]
+        one = one.__cause__ or one.__context__
     return None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import uuid
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -116,6 +117,8 @@ def _bytes(body: Any) -> bytes:
 
 
 def _option(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"an option is a finite number, not {value}")
     if isinstance(value, datetime):
         return utc(value)
     if isinstance(value, timedelta):

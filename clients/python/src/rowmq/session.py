@@ -28,9 +28,6 @@ _TRIES = 5
 #: Another message with this business id has been handled: ack this one without its work.
 _REPEATED = 31023
 
-#: The ack comes alone, and the work was undone.
-_UNDONE = 31025
-
 #: There is no such savepoint.
 _NO_SAVEPOINT = 1305
 
@@ -114,10 +111,17 @@ class Session:
         # The server has undone the transaction although the handler goes on.
         self._is_undone = False
         self._spoke = self._beaten = time.monotonic()
-        connection.autocommit(True)
-        # It locks less, and on MariaDB never fails because a row has changed.
-        self.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
-        self.execute("SET @queue_lease = %s", (int(lease),))
+        self._is_closed = threading.Event()
+        # Of its own for each session: one that waits for a dead network must not silence the others.
+        threading.Thread(target=self._keep_alive, daemon=True).start()
+        try:
+            connection.autocommit(True)
+            # It locks less, and on MariaDB never fails because a row has changed.
+            self.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+            self.execute("SET @queue_lease = %s", (int(lease),))
+        except BaseException:
+            self.close()
+            raise
 
     def execute(self, sql: str, args: Any = None) -> Rows:
         """Runs a statement and reads all that it returns."""
@@ -144,7 +148,11 @@ class Session:
             self._is_shared = True
             return self._connection
 
-    def beat(self) -> None:
+    def _keep_alive(self) -> None:
+        while not self._is_closed.wait(min(self._lease / 16, 1)):
+            self._beat()
+
+    def _beat(self) -> None:
         """Shows that the session is alive, if it has been silent and nothing else uses it."""
         now, silence = time.monotonic(), self._lease / 4
         if now - self._beaten < silence or not self._lock.acquire(blocking=False):
@@ -162,15 +170,15 @@ class Session:
         finally:
             self._lock.release()
 
-    def claim(self, limit: int, wait: int) -> Optional[List[Delivery]]:
-        """Claims up to ``limit`` messages; None if a conflict kept it from looking."""
+    def claim(self, limit: int, wait: int) -> List[Delivery]:
+        """Claims up to ``limit`` messages."""
         try:
             rows = self.execute("CALL queue_claim(%s, %s, %s)", (self._topic, limit, wait))
         except Refused:
             raise
         except Exception as error:
             if code_of(error) in _AGAIN:
-                return None
+                return []
             raise SessionLost(str(error)) from error
         self._beaten = time.monotonic()
         names = [column[0] for column in rows.description or ()]
@@ -193,10 +201,11 @@ class Session:
         for _ in range(_TRIES):
             try:
                 self.settle([delivery], verdict)
+            except DeliveryLost:
+                raise
             except Refused as error:
-                if error.code != _UNDONE:
-                    raise
-                verdict = Retry("its work was undone")
+                # 31025: the ack comes alone, and the work was undone.
+                verdict = Retry(error)
             except Exception as error:
                 self.rollback()
                 if code_of(error) not in _AGAIN:
@@ -212,29 +221,41 @@ class Session:
 
     def together(self, deliveries: List[Delivery], handle: Handle) -> Optional[BaseException]:
         """Does the work of all and acks them in one transaction; returns why that was undone."""
+        is_in_work = False
         try:
             self.execute("START TRANSACTION")
             self._in_transaction = True
-            # It is gone if the transaction ends before the ack.
+            # It is gone if a handler ends the transaction.
             self.execute("SAVEPOINT rowmq_work")
+            is_in_work = True
             for _, message in deliveries:
                 verdict = checked(handle(Transaction(self), message))
                 if verdict is not None:
                     raise verdict
-            self._release()
+            self._to_savepoint("RELEASE SAVEPOINT rowmq_work")
+            is_in_work = False
             self.settle(deliveries, None)
             self.execute("COMMIT")
             self._in_transaction = False
-        except (Exception, SystemExit) as error:
+        # An asyncio.CancelledError, for one, is no Exception.
+        except BaseException as error:
+            failure = error
+            if is_in_work and not self._is_undone and code_of(error) not in _AGAIN:
+                try:
+                    self._to_savepoint("ROLLBACK TO SAVEPOINT rowmq_work")
+                except TransactionEnded as ended:
+                    failure = ended
+                except Exception as lost:
+                    raise SessionLost(str(lost)) from lost
             self.rollback()
-            return error
+            return failure
         finally:
             self._is_shared = False
         return None
 
-    def _release(self) -> None:
+    def _to_savepoint(self, statement: str) -> None:
         try:
-            self.execute("RELEASE SAVEPOINT rowmq_work")
+            self.execute(statement)
         except Exception as error:
             if code_of(error) == _NO_SAVEPOINT:
                 raise TransactionEnded from error
@@ -273,6 +294,7 @@ class Session:
 
     def close(self) -> None:
         """Disconnects."""
+        self._is_closed.set()
         try:
             self._connection.close()
         except Exception as error:

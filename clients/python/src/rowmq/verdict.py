@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import datetime, timedelta
 from typing import Optional, Union
 
@@ -22,6 +23,8 @@ class Verdict(Exception):
         self.reason = str(reason).encode("utf-8", "replace").decode()
         if isinstance(delay, timedelta):
             delay = delay.total_seconds()
+        if delay is not None and not math.isfinite(delay):
+            raise ValueError(f"a delay is a number of seconds, not {delay}")
         self.delay = None if delay is None else min(max(float(delay), 0.0), LONGEST_DELAY)
 
 
@@ -41,6 +44,8 @@ class Snooze(Verdict):
 
     def __init__(self, delay: Delay, reason: object = "") -> None:
         super().__init__(reason, delay)
+        if self.delay is None:
+            raise TypeError("a snooze needs a delay")
 
 
 class DeadLetter(Verdict):

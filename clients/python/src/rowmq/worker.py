@@ -22,7 +22,7 @@ log = logging.getLogger("rowmq")
 #: The pauses between two tries to connect, in seconds.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 
-#: How often the worker looks whether it must stop or beat, in seconds.
+#: How often the worker looks whether it must stop, in seconds.
 _LOOK = 0.05
 
 #: The server cannot be reached, or is starting, stopping or full: a worker waits for it.
@@ -68,7 +68,6 @@ class Worker:
         self._registrations: List[_Registration] = []
         self._is_stopping = False
         self._until_empty = False
-        self._sessions: List[Optional[Session]] = []
         self._failure: Optional[BaseException] = None
 
     def handler(
@@ -119,13 +118,11 @@ class Worker:
             raise self._failure
 
     def _consume_all(self) -> None:
-        threads = []
-        self._sessions = []
-        for registration in self._registrations:
-            for _ in range(registration.concurrency):
-                arguments = (len(self._sessions), registration)
-                self._sessions.append(None)
-                threads.append(threading.Thread(target=self._consume, args=arguments, daemon=True))
+        threads = [
+            threading.Thread(target=self._consume, args=(registration,), daemon=True)
+            for registration in self._registrations
+            for _ in range(registration.concurrency)
+        ]
         for thread in threads:
             thread.start()
         ends_at = float("inf")
@@ -135,26 +132,23 @@ class Worker:
                 ends_at = min(ends_at, time.monotonic() + self._lease)
             if time.monotonic() > ends_at:
                 return log.warning("a handler or the network does not end; leaving it")
-            for session in list(self._sessions):
-                if session is not None:
-                    session.beat()
 
-    def _consume(self, place: int, registration: _Registration) -> None:
+    def _consume(self, registration: _Registration) -> None:
         pause, has_begun = _FIRST_PAUSE, False
         while not self._is_stopping:
             session = None
             try:
                 session = Session(self._connect(), registration.topic, self._lease)
-                self._sessions[place] = session
-                while not self._is_stopping:
-                    deliveries = session.claim(registration.batch, 0 if self._until_empty else WAIT)
+                empty = 0
+                # A claim that met a conflict finds nothing, too: look twice.
+                while not self._is_stopping and empty < 2:
+                    wait = 0 if self._until_empty and empty == 0 else WAIT
+                    deliveries = session.claim(registration.batch, wait)
                     pause, has_begun = _FIRST_PAUSE, True
-                    if deliveries:
-                        self._work(session, registration, deliveries)
-                    elif deliveries is not None and self._until_empty:
-                        break
+                    self._work(session, registration, deliveries)
+                    empty = empty + 1 if self._until_empty and not deliveries else 0
                 return session.leave()
-            except Exception as error:
+            except BaseException as error:
                 is_unreachable = isinstance(error, OSError) or code_of(error) in _UNREACHABLE
                 if not has_begun and not is_unreachable:
                     self._failure = error
@@ -162,7 +156,6 @@ class Worker:
                 # A new session is a new consumer: what the old one held is delivered again.
                 log.warning("%s: the session is lost: %s", registration.topic, error)
             finally:
-                self._sessions[place] = None
                 if session is not None:
                     session.close()
             ends_at = time.monotonic() + random.uniform(pause / 2, pause)
@@ -183,19 +176,24 @@ class Worker:
                 return
             if isinstance(failure, TransactionEnded):
                 # Which of their effects were committed is not known: none may run again.
-                for delivery in deliveries:
-                    self._settled(delivery[1], session.settle_alone(delivery, failure), 0)
-                return
+                return self._each(deliveries, lambda one: session.settle_alone(one, failure), True)
             log.debug("one of %s failed: %s", len(deliveries), failure)
+        if registration.transactional:
+            return self._each(deliveries, lambda one: session.alone(one, handle))
+        self._each(deliveries, lambda one: session.settle_alone(one, _call(handle, one[1])))
+
+    def _each(
+        self,
+        deliveries: List[Delivery],
+        handle: Callable[[Delivery], Optional[Verdict]],
+        although_stopping: bool = False,
+    ) -> None:
         for delivery in deliveries:
-            if self._is_stopping:
+            if self._is_stopping and not although_stopping:
                 return
             begun = time.monotonic()
             try:
-                if registration.transactional:
-                    verdict = session.alone(delivery, handle)
-                else:
-                    verdict = session.settle_alone(delivery, _call(handle, delivery[1]))
+                verdict = handle(delivery)
             except DeliveryLost as error:
                 log.warning("%s: %s", delivery[1].id, error)
             else:
@@ -212,5 +210,6 @@ class Worker:
 def _call(handle: Callable[[Message], Any], message: Message) -> Optional[Verdict]:
     try:
         return checked(handle(message))
-    except (Exception, SystemExit) as error:
+    # An asyncio.CancelledError, for one, is no Exception.
+    except BaseException as error:
         return verdict_of(error)
