@@ -16,7 +16,7 @@ use diesel::sql_types::BigInt;
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
 use rand::Rng;
 use rowmq_core::model::TopicSettings;
-use rowmq_core::{NewMessage, enqueue_to, store};
+use rowmq_core::{AsyncMysqlConnection, NewMessage, enqueue_to, store};
 use rowmq_test::{Program, TestDatabase, until};
 
 /// The exit code of `ops/client` where the machine lacks what the client needs.
@@ -140,7 +140,10 @@ struct Effects {
     again: i64,
 }
 
-/// How many messages go through how many kills: `ROWMQ_KILLS` of them, and 500 messages for each.
+/// How many messages are sent before each kill: more than the three workers claim at once.
+const MESSAGES: usize = 500;
+
+/// How many kills there are: `ROWMQ_KILLS`.
 fn kills() -> usize {
     match std::env::var("ROWMQ_KILLS") {
         Ok(kills) => kills.parse().expect("ROWMQ_KILLS is a number"),
@@ -167,37 +170,43 @@ async fn has_each_effect_once(name: &str, program: &str) {
     let settings = TopicSettings { max_crashes: 1000, ..TopicSettings::default() };
     let topic = database.topic_with("work", &settings).await;
     let mut conn = database.connect().await;
-    let messages = 500 * kills();
-    for part in (0..messages).collect::<Vec<_>>().chunks(1000) {
-        let part: Vec<_> = part.iter().map(|n| NewMessage::new(n.to_string())).collect();
-        enqueue_to(&mut conn, &topic, &part).await.expect("enqueued");
-    }
     let start = || {
         let mut worker = interpreter(name);
         Program::start(worker.arg(program).env("ROWMQ_URL", database.url().expose()))
     };
     let _janitor = janitor(&database);
     let mut workers = [start(), start(), start()];
-    for _ in 0..kills() {
-        let (at, pause) = {
-            let mut rng = rand::rng();
-            (rng.random_range(0..workers.len()), rng.random_range(300..900))
-        };
+    let mut sent = 0;
+    let mut killed = 0;
+    // A kill may find its worker idle; one of them must not.
+    while killed < kills() || effects(&mut conn).await.again == 0 {
+        assert!(killed < 10 * kills(), "no kill found a worker at work");
+        let before = effects(&mut conn).await.all;
+        let messages: Vec<_> = (0..MESSAGES).map(|n| NewMessage::new(n.to_string())).collect();
+        enqueue_to(&mut conn, &topic, &messages).await.expect("enqueued");
+        sent += MESSAGES;
+        until("the workers are at work", async || effects(&mut conn).await.all > before).await;
+        let pause = rand::rng().random_range(0..100);
         tokio::time::sleep(Duration::from_millis(pause)).await;
-        workers[at].kill();
-        workers[at] = start();
+        let victim = &mut workers[killed % 3];
+        victim.kill();
+        *victim = start();
+        killed += 1;
     }
     until("nothing is left", async || {
         let depth = store::inspect::depth(&mut conn, topic.id).await.expect("a depth");
         depth.unsettled + depth.claimed + depth.scheduled == 0
     })
     .await;
+    let effects = effects(&mut conn).await;
+    let sent = i64::try_from(sent).expect("few");
+    assert_eq!((effects.all, effects.messages), (sent, sent));
+}
+
+async fn effects(conn: &mut AsyncMysqlConnection) -> Effects {
     let count = "SELECT COUNT(*) AS `all`, COUNT(DISTINCT msg_id) AS messages, \
                  COUNT(IF(delivery_no > 1, 1, NULL)) AS again FROM effect";
-    let effects: Effects = diesel::sql_query(count).get_result(&mut conn).await.expect("read");
-    let messages = i64::try_from(messages).expect("few");
-    assert_eq!((effects.all, effects.messages), (messages, messages));
-    assert!(effects.again > 0, "no kill found a worker at work");
+    diesel::sql_query(count).get_result(conn).await.expect("read")
 }
 
 /// A handler that prints, fails, and gives each verdict.
