@@ -39,7 +39,9 @@ def connector(url: str, tls: Optional[ssl.SSLContext] = None, timeout: float = 1
         import pymysql
     except ImportError:
         return _mysqlclient(arguments, mode, is_local, tls)
-    if mode != "disabled":
+    if mode == "disabled":
+        arguments["ssl_disabled"] = True
+    else:
         context = tls or ssl.create_default_context()
         if tls is None and is_local:
             # A server on this machine has no certificate that anyone has signed.
@@ -56,6 +58,8 @@ def _mysqlclient(
 
     if tls is not None:
         raise ValueError("mysqlclient takes no SSLContext: give connect= a function of your own")
-    if mode != "disabled":
+    if mode == "disabled":
+        arguments["ssl_mode"] = "DISABLED"
+    else:
         arguments["ssl_mode"] = "PREFERRED" if is_local else "VERIFY_IDENTITY"
     return lambda: MySQLdb.connect(**arguments)
