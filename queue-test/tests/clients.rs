@@ -7,7 +7,6 @@
     reason = "tests: what cannot be set up has failed"
 )]
 
-use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -15,34 +14,19 @@ use diesel::QueryableByName;
 use diesel::sql_types::BigInt;
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
 use rand::Rng;
+use rowmq_core::connection::ServerUrl;
 use rowmq_core::model::TopicSettings;
 use rowmq_core::{AsyncMysqlConnection, NewMessage, enqueue_to, store};
+use rowmq_test::proxy::FaultProxy;
 use rowmq_test::{Program, TestDatabase, until};
 
-/// The exit code of `ops/client` where the machine lacks what the client needs.
-const UNAVAILABLE: i32 = 3;
+use crate::tool::{checkout, ops, said_meanwhile};
 
-fn checkout() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
-}
-
-fn client(arguments: &[&str]) -> Command {
-    let mut command = Command::new(checkout().join("ops/client"));
-    command.args(arguments).current_dir(checkout());
-    command
-}
-
-/// Runs a command to its end; returns false where this machine lacks what it needs.
-async fn passes(mut command: Command) -> bool {
-    let ended = tokio::task::spawn_blocking(move || command.output()).await.expect("no panic");
-    let ended = ended.expect("it is a program");
-    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
-    if ended.status.code() == Some(UNAVAILABLE) {
-        eprintln!("NOT RUN HERE: {said}");
-        return false;
-    }
-    assert!(ended.status.success(), "{}{said}", String::from_utf8_lossy(&ended.stdout));
-    true
+/// Runs `ops/client`; returns false where this machine lacks what it needs.
+async fn client(arguments: &[&str], url: Option<&ServerUrl>) -> bool {
+    let mut command = ops(&[&["client"], arguments].concat());
+    command.envs(url.map(|url| ("ROWMQ_URL", url.expose())));
+    said_meanwhile(command).await.is_some()
 }
 
 /// Returns a command that runs a program with the client, once `ops/client` has installed it; its
@@ -102,9 +86,7 @@ const TOPICS: [&str; 13] = [
 async fn keeps_its_promises(arguments: &[&str]) {
     let database = with_effects(&TOPICS).await;
     let _janitor = janitor(&database);
-    let mut tests = client(arguments);
-    tests.env("ROWMQ_URL", database.url().expose());
-    passes(tests).await;
+    client(arguments, Some(database.url())).await;
 }
 
 #[tokio::test]
@@ -125,7 +107,7 @@ async fn python_sends_on_connections_of_sqlalchemy_and_django() {
 #[tokio::test]
 async fn the_types_of_the_packages_are_checked() {
     for name in ["python", "node"] {
-        passes(client(&[name, "--types"])).await;
+        client(&[name, "--types"], None).await;
     }
 }
 
@@ -163,7 +145,7 @@ async fn node_workers_that_are_killed_have_each_effect_exactly_once() {
 
 /// Kills workers while they handle messages.
 async fn has_each_effect_once(name: &str, program: &str) {
-    if !passes(client(&[name, "--get"])).await {
+    if !client(&[name, "--get"], None).await {
         return;
     }
     let database = with_effects(&[]).await;
@@ -209,12 +191,51 @@ async fn effects(conn: &mut AsyncMysqlConnection) -> Effects {
     diesel::sql_query(count).get_result(conn).await.expect("read")
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_python_worker_outlives_a_dead_network_and_ends_on_one() {
+    outlives_a_dead_network("python", "effects.py").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_worker_outlives_a_dead_network_and_ends_on_one() {
+    outlives_a_dead_network("node", "effects.mjs").await;
+}
+
+/// Makes the bytes of the worker's connection vanish, twice.
+async fn outlives_a_dead_network(name: &str, program: &str) {
+    if !client(&[name, "--get"], None).await {
+        return;
+    }
+    let database = with_effects(&[]).await;
+    let topic = database.topic("work").await;
+    let mut conn = database.connect().await;
+    let proxy = FaultProxy::start(database.url()).await;
+    let _janitor = janitor(&database);
+    let mut worker = interpreter(name);
+    // The proxy reads what passes.
+    let url = format!("{}?ssl-mode=disabled", proxy.url(database.url()).expose());
+    worker.arg(program).env("ROWMQ_URL", url).env("LEASE", "3");
+    let mut worker = Program::start(&mut worker);
+    for handled in 1..=2 {
+        enqueue_to(&mut conn, &topic, &[NewMessage::new("x")]).await.expect("enqueued");
+        until("it is handled", async || effects(&mut conn).await.all == handled).await;
+        proxy.ports().into_iter().for_each(|port| proxy.darken(port));
+    }
+    Command::new("kill").arg(worker.id().to_string()).status().expect("it runs");
+    assert_eq!(worker.said_or_ended("no line has this").await, None);
+    assert!(worker.ended().success());
+}
+
 /// A handler that prints, fails, and gives each verdict.
 const SERVED_BY_PYTHON: &str = r#"
-import os, rowmq
+import os, subprocess, rowmq
 
 def handle(message):
     print("handling", message.text)
+    # These have neither the frames to read nor the answers to write to.
+    subprocess.run(["cat"], check=True)
+    subprocess.run(["echo", "by a child"], check=True)
+    os.write(1, b"by a descriptor\n")
     if message.text == "discard":
         raise rowmq.Discard("old")
     if message.text == "dead":
@@ -229,11 +250,16 @@ rowmq.serve(handle, max_messages=20)
 
 /// The same.
 const SERVED_BY_NODE: &str = r#"
+import { spawnSync } from 'node:child_process';
 import fs from 'node:fs';
 import * as rowmq from 'rowmq';
 
 await rowmq.serve((message) => {
   console.log('handling', message.text);
+  // These have neither the frames to read nor the answers to write to.
+  spawnSync('cat', { stdio: 'inherit' });
+  spawnSync('echo', ['by a child'], { stdio: 'inherit' });
+  fs.writeSync(1, 'by a descriptor\n');
   if (message.text === 'discard') throw new rowmq.Discard('old');
   if (message.text === 'dead') return new rowmq.DeadLetter('broken');
   if (message.text === 'error') throw new TypeError('odd');
@@ -253,14 +279,14 @@ async fn a_pool_of_node_programs_is_served() {
 
 /// Passes messages to a pool of the program.
 async fn serves(name: &str, arguments: &[&str]) {
-    if !passes(client(&[name, "--get"])).await {
+    if !client(&[name, "--get"], None).await {
         return;
     }
     let database = TestDatabase::new().await;
     let topic = database.topic("work").await;
     let mut conn = database.connect().await;
     let mut messages: Vec<_> =
-        (0..60).map(|n| NewMessage::new(n.to_string()).with_key("ü")).collect();
+        (0..60).map(|n| NewMessage::new(format!("{n}\u{2028}")).with_key("ü")).collect();
     messages.extend(["discard", "dead", "error"].map(NewMessage::new));
     enqueue_to(&mut conn, &topic, &messages).await.expect("enqueued");
     let directory = tempfile::tempdir().expect("a directory");
@@ -289,5 +315,6 @@ async fn serves(name: &str, arguments: &[&str]) {
     // 63 messages, and 20 to a process.
     assert!((3..=5).contains(&processes.len()), "{processes:?}");
     assert_eq!(pool.lines("handling error").len(), 1);
+    assert_eq!(pool.lines("by a child").len(), 63);
     assert_eq!(pool.lines("TypeError: odd").len(), 2, "in the traceback, and as the failure");
 }

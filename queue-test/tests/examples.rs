@@ -9,8 +9,8 @@
     reason = "tests: what cannot be set up has failed"
 )]
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::path::Path;
+use std::process::Command;
 
 use diesel::QueryableByName;
 use diesel::sql_types::{Integer, Text};
@@ -20,8 +20,7 @@ use rowmq_core::store::{inspect, worker};
 use rowmq_core::{NewMessage, enqueue};
 use rowmq_test::TestDatabase;
 
-/// The exit code of `ops/example` where the machine lacks what the example needs.
-const UNAVAILABLE: i32 = 3;
+use crate::tool::{ops, said_meanwhile};
 
 #[derive(Debug, PartialEq, Eq, QueryableByName)]
 struct Order {
@@ -31,10 +30,6 @@ struct Order {
     email: String,
 }
 
-fn checkout() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
-}
-
 fn built(name: &str) -> Command {
     let test = std::env::current_exe().expect("this test's path");
     let folder = test.parent().and_then(Path::parent).expect("target/debug/deps");
@@ -42,9 +37,7 @@ fn built(name: &str) -> Command {
 }
 
 fn fetched(name: &str) -> Command {
-    let mut command = Command::new(checkout().join("ops/example"));
-    command.arg(name);
-    command
+    ops(&["example", name])
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -54,14 +47,7 @@ fn text(bytes: &[u8]) -> String {
 /// Returns what the program prints; `None` where this machine lacks what it needs.
 async fn said(mut command: Command, database: &TestDatabase) -> Option<String> {
     command.env("ROWMQ_URL", database.url().expose());
-    let ended = tokio::task::spawn_blocking(move || command.output()).await.expect("no panic");
-    let Output { status, stdout, stderr } = ended.expect("the example is built: ops/test does");
-    if status.code() == Some(UNAVAILABLE) {
-        eprintln!("NOT RUN HERE: {}", text(&stderr));
-        return None;
-    }
-    assert!(status.success(), "{}{}", text(&stdout), text(&stderr));
-    Some(text(&stdout))
+    said_meanwhile(command).await
 }
 
 async fn run(command: Command) {

@@ -5,7 +5,7 @@ import time
 
 from rowmq import Worker
 
-worker = Worker(os.environ["ROWMQ_URL"])
+worker = Worker(os.environ["ROWMQ_URL"], lease=float(os.environ.get("LEASE", "60")))
 
 
 @worker.handler("work", transactional=True)
