@@ -411,10 +411,16 @@ async fn a_consumer_that_runs_until_it_is_killed() {
 /// History H23.
 #[tokio::test]
 async fn no_child_outlives_a_consumer_killed_with_kill_9() {
+    nothing_outlives("exec::a_consumer_that_runs_until_it_is_killed", ROLE).await;
+}
+
+/// Starts this program again as a consumer: the test of this name, whose program writes two process
+/// ids to the directory that the variable `role` names. Then kills it.
+pub(crate) async fn nothing_outlives(test: &str, role: &str) {
     let directory = TempDir::new().unwrap();
     let mut consumer = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "exec::a_consumer_that_runs_until_it_is_killed"])
-        .env(ROLE, directory.path())
+        .args(["--exact", test])
+        .env(role, directory.path())
         .stdout(Stdio::null())
         .spawn()
         .unwrap();

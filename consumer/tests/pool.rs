@@ -4,7 +4,6 @@
 
 use std::collections::HashSet;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rowmq_consumer::exec::{ExecOptions, PoolHandler};
@@ -14,7 +13,7 @@ use rowmq_core::model::Headers;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::exec::{gone, pid_in, script, supervised};
+use crate::exec::{gone, nothing_outlives, pid_in, script, supervised};
 use crate::message::{all_bytes, context, context_with};
 
 /// Names the directory for [`a_consumer_with_a_pool_that_runs_until_it_is_killed`].
@@ -333,17 +332,5 @@ async fn a_consumer_with_a_pool_that_runs_until_it_is_killed() {
 
 #[tokio::test]
 async fn no_program_of_a_pool_outlives_a_consumer_killed_with_kill_9() {
-    let directory = TempDir::new().unwrap();
-    let mut consumer = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "pool::a_consumer_with_a_pool_that_runs_until_it_is_killed"])
-        .env(ROLE, directory.path())
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
-    let child = pid_in(directory.path().join("child")).await;
-    let program = pid_in(directory.path().join("program")).await;
-    consumer.kill().unwrap();
-    consumer.wait().unwrap();
-    gone(program).await;
-    gone(child).await;
+    nothing_outlives("pool::a_consumer_with_a_pool_that_runs_until_it_is_killed", ROLE).await;
 }

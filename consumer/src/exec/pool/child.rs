@@ -115,7 +115,7 @@ impl Child {
     /// Writes a frame while it reads the next line, so that neither side waits for the other.
     async fn answer(&mut self, frame: &[u8]) -> Result<Vec<u8>, ReplyError> {
         let write = async {
-            // A program that does not read answers all the same, or has ended: its output tells.
+            // A failed write needs no error: the read shows whether the program has ended.
             self.stdin.write_all(frame).await.unwrap_or_default();
             Ok(())
         };
