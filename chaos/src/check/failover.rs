@@ -72,3 +72,49 @@ fn one(history: &History, death: Moment) -> Failover {
         claimed: claimed.min().map(|at| at.since(death)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::Leftovers;
+    use crate::check::tests::found;
+
+    /// The writer is killed at 21 s; a node takes writes at 23 s, and the first claim comes then.
+    fn failover(claimed: &str) -> Failover {
+        let findings = found(
+            &[
+                (
+                    "0-harness",
+                    "21000000 strike kill-writer\n21000000 heal kill-writer\n\
+                     21000000 strike promote\n23000000 heal promote\n",
+                ),
+                ("1-sender", "21500000 invoke 1:1 1\n23100000 enqueue 1:1 1 stored\n"),
+                ("2-recorder", &format!("{claimed} start 1:1 1\n")),
+                ("3-spiller", "21500000 invoke 3:0 1\n21600000 enqueue 3:0 1 stored\n"),
+            ],
+            &Leftovers::default(),
+        );
+        let [one] = findings.failovers[..] else { panic!("one fail-over") };
+        one
+    }
+
+    #[test]
+    fn the_times_are_of_the_server_and_not_of_a_journal() {
+        let Failover { writer, acknowledged, claimed } = failover("23200000");
+        let ms = |time: Option<Duration>| time.map(|time| time.as_millis());
+        assert_eq!(
+            [ms(writer), ms(acknowledged), ms(claimed)],
+            [Some(2000), Some(2100), Some(2200)]
+        );
+    }
+
+    #[test]
+    fn a_claim_more_than_a_second_after_the_writer_misses_the_bound() {
+        let [sooner, later] = ["24000000", "24000001"].map(failover);
+        assert_eq!(missed_bound(&[sooner; LEAST]), None);
+        assert_eq!(missed_bound(&[later; LEAST - 1]), None, "too few");
+        assert!(missed_bound(&[sooner, sooner, sooner, sooner, later]).is_some());
+        let never = Failover { claimed: None, ..sooner };
+        assert!(missed_bound(&[never; LEAST]).is_some());
+    }
+}
