@@ -23,7 +23,7 @@ use rowmq_core::{AsyncMysqlConnection, NewMessage, TopicName, enqueue, migration
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
-pub(crate) use self::fleet::{Fleet, Load, SenderLoad};
+pub(crate) use self::fleet::{Client, Fleet, Load, SenderLoad};
 pub(crate) use self::hook::Hook;
 pub(crate) use self::member::{Member, Role};
 pub(crate) use self::server::{Server, ServerKind};

@@ -31,7 +31,7 @@ use rowmq_service::{process, signals};
 use crate::actor::{
     caller::CallerArgs, recorder::RecorderArgs, sender::SenderArgs, witness::WitnessArgs,
 };
-use crate::arena::{Arena, Load, Queue, Server, ServerKind};
+use crate::arena::{Arena, Client, Load, Queue, Server, ServerKind};
 use crate::check::Findings;
 use crate::failover::FailoverPlan;
 use crate::fault::Fault;
@@ -91,7 +91,10 @@ struct RunArgs {
     naive: bool,
     #[command(flatten)]
     load: Load,
-    /// The folder of `dev-server`.
+    /// The clients whose workers take part, separated by commas; `ops/client` has installed them.
+    #[arg(long, value_delimiter = ',')]
+    clients: Vec<Client>,
+    /// The folder of `dev-server` and `client`.
     #[arg(long)]
     ops: PathBuf,
     /// The product of the server.
@@ -168,6 +171,7 @@ async fn run_once(args: RunArgs) -> anyhow::Result<ExitCode> {
         time,
         faults: Fault::named(&args.faults)?,
         load: args.load,
+        clients: args.clients,
     };
     let server = Server::new(args.ops, args.server, args.server_name);
     let folder = tempfile::Builder::new().prefix("chaos-").tempdir()?;

@@ -9,7 +9,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use tokio::time::Instant;
 
-use crate::arena::{Arena, Load, Queue, Role};
+use crate::arena::{Arena, Client, Load, Queue, Role};
 use crate::check::CALM;
 use crate::fault::{Fault, Setting};
 use crate::naive;
@@ -33,6 +33,7 @@ pub(crate) struct Plan {
     pub(crate) time: Duration,
     pub(crate) faults: Vec<&'static Fault>,
     pub(crate) load: Load,
+    pub(crate) clients: Vec<Client>,
 }
 
 /// How many messages are sent to each of two topics before a consumer is hit alone, and how long
@@ -67,7 +68,10 @@ pub(crate) async fn run(arena: &Arena, plan: &Plan) -> anyhow::Result<bool> {
     phase(arena, &bar, "quiet")?;
     let seed = rng.random();
     match arena.queue {
-        Queue::Product => arena.fleet.muster(plan.load, QUIET, seed).await?,
+        Queue::Product => {
+            arena.fleet.muster(plan.load, QUIET, seed).await?;
+            arena.fleet.add_clients(&plan.clients, &arena.server()?.ops).await?;
+        }
         Queue::Naive => naive::muster(&arena.fleet, plan.load, seed).await?,
     }
     tick(&bar, Instant::now() + QUIET).await;

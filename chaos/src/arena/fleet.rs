@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use clap::ValueEnum;
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use rowmq_core::connection::ServerUrl;
@@ -137,6 +138,23 @@ impl Fleet {
         Ok(())
     }
 
+    /// Starts a worker of each client, beside the other consumers by the SQL contract.
+    pub(crate) async fn add_clients(&self, clients: &[Client], ops: &Path) -> anyhow::Result<()> {
+        let path = ops.join("client");
+        let account = accounts::url_for(&self.root, self.queue, Role::Caller)?;
+        for client in clients {
+            let [name, recorder] = client.recorder();
+            let arguments = move |_, record: &Path| {
+                let record = record.display().to_string();
+                [name, recorder, &record, CALLS, URGENT].map(str::to_owned).into()
+            };
+            let (arguments, settings) = (Box::new(arguments), Vec::new());
+            let program = Program { role: Role::Caller, path: path.clone(), arguments, settings };
+            self.start(program, &account).await?;
+        }
+        Ok(())
+    }
+
     pub(crate) async fn add_janitor(
         &self,
         settings: &[(&str, &str)],
@@ -254,16 +272,14 @@ impl Fleet {
 
     /// Picks a member of this role.
     pub(crate) fn pick(&self, role: Role, rng: &mut impl Rng) -> anyhow::Result<Arc<Member>> {
-        let mut members = self.all(role);
-        members.retain(|member| !member.is_retired());
-        members.choose(rng).cloned().context("the fleet has no such member")
+        choose(self.all(role), rng)
     }
 
     /// Picks a consumer, by the library or by the SQL contract.
     pub(crate) fn pick_consumer(&self, rng: &mut impl Rng) -> anyhow::Result<Arc<Member>> {
-        let role = if rng.random_ratio(1, 4) { Role::Caller } else { Role::Recorder };
-        // The naive queue has no SQL contract.
-        self.pick(role, rng).or_else(|_| self.pick(Role::Recorder, rng))
+        let mut members = self.everybody();
+        members.retain(|member| matches!(member.role(), Role::Caller | Role::Recorder));
+        choose(members, rng)
     }
 
     /// Ends members for good with TERM, and waits until they have ended.
@@ -298,6 +314,31 @@ impl Drop for Fleet {
         self.supervisor.abort();
         // Something else may still hold a member: its process ends with the run.
         self.everybody().iter().for_each(|member| member.end());
+    }
+}
+
+fn choose(mut members: Vec<Arc<Member>>, rng: &mut impl Rng) -> anyhow::Result<Arc<Member>> {
+    members.retain(|member| !member.is_retired());
+    members.choose(rng).cloned().context("the fleet has no such member")
+}
+
+/// A package for another language. `ops/client` runs programs with it.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum Client {
+    /// The package in `clients/python`.
+    Python,
+    /// The package in `clients/node`.
+    Node,
+}
+
+impl Client {
+    /// Returns the arguments of `ops/client` for a worker that records what it handles.
+    fn recorder(self) -> [&'static str; 2] {
+        match self {
+            Self::Python => ["python", "clients/python/tests/recorder.py"],
+            // It runs in a copy of the tests' folder.
+            Self::Node => ["node", "recorder.mjs"],
+        }
     }
 }
 

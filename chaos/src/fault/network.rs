@@ -8,11 +8,11 @@ use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 
 use super::BEYOND_LEASE;
-use crate::arena::{Arena, Member, Role};
+use crate::arena::{Arena, Member};
 use crate::record::{Event, Hit};
 
 pub(super) async fn cut_consumer(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
-    let victim = arena.fleet.pick(Role::Recorder, rng)?;
+    let victim = arena.fleet.pick_consumer(rng)?;
     let actor = victim.actor().0;
     victim.proxy.blackhole();
     arena.record.note(&Event::Hit { actor, how: Hit::Frozen })?;
