@@ -34,15 +34,14 @@ async fn client(arguments: &[&str], url: Option<&ServerUrl>) -> bool {
 fn interpreter(client: &str) -> Command {
     let folder = checkout().join("target/clients").join(client);
     let folder = folder.canonicalize().expect("it is installed");
-    if client == "python" {
-        let mut command = Command::new(folder.join("venv/bin/python"));
-        command.current_dir(checkout().join("clients/python/tests"));
-        command
-    } else {
-        let mut command = Command::new("node");
-        command.current_dir(folder.join("project"));
-        command
-    }
+    let (program, directory) = match client {
+        "python" => (folder.join("venv/bin/python"), checkout().join("clients/python/tests")),
+        "node" => ("node".into(), folder.join("project")),
+        _ => (folder.join("../../tools/bin/php"), folder.join("project")),
+    };
+    let mut command = Command::new(program);
+    command.current_dir(directory);
+    command
 }
 
 /// A session by SQL that dies is rescued by a janitor.
@@ -66,7 +65,7 @@ async fn with_effects(topics: &[&str]) -> TestDatabase {
 }
 
 /// The topics of a package's own tests.
-const TOPICS: [&str; 13] = [
+const TOPICS: [&str; 16] = [
     "sending",
     "refusals",
     "unique",
@@ -80,6 +79,9 @@ const TOPICS: [&str; 13] = [
     "beats",
     "lost",
     "frameworks",
+    "one",
+    "other",
+    "third",
 ];
 
 /// Runs a package's own tests.
@@ -100,13 +102,18 @@ async fn the_node_package_does_what_it_says() {
 }
 
 #[tokio::test]
+async fn the_php_package_does_what_it_says() {
+    keeps_its_promises(&["php", "phpunit", "RowmqTest.php"]).await;
+}
+
+#[tokio::test]
 async fn python_sends_on_connections_of_sqlalchemy_and_django() {
     keeps_its_promises(&["python", "clients/python/tests/test_frameworks.py"]).await;
 }
 
 #[tokio::test]
 async fn the_types_of_the_packages_are_checked() {
-    for name in ["python", "node"] {
+    for name in ["python", "node", "php"] {
         client(&[name, "--types"], None).await;
     }
 }
@@ -141,6 +148,11 @@ async fn python_workers_that_are_killed_have_each_effect_exactly_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn node_workers_that_are_killed_have_each_effect_exactly_once() {
     has_each_effect_once("node", "effects.mjs").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn php_workers_that_are_killed_have_each_effect_exactly_once() {
+    has_each_effect_once("php", "effects.php").await;
 }
 
 /// Kills workers while they handle messages.
@@ -199,6 +211,11 @@ async fn a_python_worker_outlives_a_dead_network_and_ends_on_one() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_worker_outlives_a_dead_network_and_ends_on_one() {
     outlives_a_dead_network("node", "effects.mjs").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_php_worker_outlives_a_dead_network_and_ends_on_one() {
+    outlives_a_dead_network("php", "effects.php").await;
 }
 
 /// Makes the bytes of the worker's connection vanish, twice.
@@ -267,6 +284,28 @@ await rowmq.serve((message) => {
 }, { maxMessages: 20 });
 "#;
 
+/// The same.
+const SERVED_BY_PHP: &str = r#"
+require 'vendor/autoload.php';
+
+Rowmq\serve(function (Rowmq\Message $message): ?Rowmq\Verdict {
+    echo "handling {$message->body}\n";
+    // These have neither the frames to read nor the answers to write to.
+    proc_close(proc_open('cat; echo by a child', [], $pipes));
+    file_put_contents('php://fd/1', "by a descriptor\n");
+    match ($message->body) {
+        'discard' => throw new Rowmq\Discard('old'),
+        'error' => throw new TypeError('odd'),
+        default => null,
+    };
+    if ($message->body === 'dead') {
+        return new Rowmq\DeadLetter('broken');
+    }
+    file_put_contents(getenv('LOG'), "{$message->id} " . getmypid() . " {$message->key}\n", FILE_APPEND);
+    return null;
+}, maxMessages: 20);
+"#;
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pool_of_python_programs_is_served() {
     serves("python", &["-c", SERVED_BY_PYTHON]).await;
@@ -275,6 +314,11 @@ async fn a_pool_of_python_programs_is_served() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pool_of_node_programs_is_served() {
     serves("node", &["--input-type=module", "-e", SERVED_BY_NODE]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pool_of_php_programs_is_served() {
+    serves("php", &["-r", SERVED_BY_PHP]).await;
 }
 
 /// Passes messages to a pool of the program.

@@ -329,6 +329,8 @@ pub(crate) enum Client {
     Python,
     /// The package in `clients/node`.
     Node,
+    /// The package in `clients/php`.
+    Php,
 }
 
 impl Client {
@@ -336,8 +338,9 @@ impl Client {
     fn recorder(self) -> [&'static str; 2] {
         match self {
             Self::Python => ["python", "clients/python/tests/recorder.py"],
-            // It runs in a copy of the tests' folder.
+            // These run in a copy of the tests' folder.
             Self::Node => ["node", "recorder.mjs"],
+            Self::Php => ["php", "recorder.php"],
         }
     }
 }

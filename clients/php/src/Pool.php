@@ -1,0 +1,82 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Rowmq;
+
+/** @internal One program of `rowmq-consumer pool`. */
+final class Pool
+{
+    private const VERSION = 1;
+
+    /** In characters: an answer has at most 64 KiB, and the queue keeps far less. */
+    private const LONGEST_REASON = 8_000;
+
+    public static function serve(\Closure $handler, int $maxMessages): void
+    {
+        if (getenv('ROWMQ_POOL') !== (string) self::VERSION) {
+            fwrite(STDERR, 'start it by rowmq-consumer pool, of a version that speaks ' . self::VERSION . "\n");
+            exit(1);
+        }
+        [$frames, $answers, $kept] = self::ownStreams();
+        self::write($answers, ['rowmq_pool' => self::VERSION]);
+        for ($handled = 1; ($line = fgets($frames)) !== false && str_ends_with($line, "\n"); ++$handled) {
+            $isLast = $handled === $maxMessages;
+            self::write($answers, self::answer($handler, json_decode($line, true, 512, JSON_THROW_ON_ERROR), $isLast));
+            if ($isLast) {
+                return;
+            }
+        }
+    }
+
+    /**
+     * The frames are for this program alone: what the handler starts reads nothing of them, and what it
+     * prints goes to standard error.
+     *
+     * @return array{resource, resource, list<resource>}
+     */
+    private static function ownStreams(): array
+    {
+        $own = [fopen('php://fd/0', 'r'), fopen('php://fd/1', 'w')];
+        // A stream gets the lowest number that is free.
+        fclose(STDIN);
+        $nothing = fopen('/dev/null', 'r');
+        fclose(STDOUT);
+        return [...$own, [$nothing, fopen('php://fd/2', 'w')]];
+    }
+
+    /**
+     * @param array<string, mixed> $frame
+     * @return array<string, mixed>
+     */
+    private static function answer(\Closure $handler, array $frame, bool $isLast): array
+    {
+        try {
+            $verdict = Verdict::checked($handler(Message::ofFrame($frame)));
+        } catch (\Throwable $error) {
+            $verdict = Verdict::of($error);
+            if ($verdict !== $error) {
+                fwrite(STDERR, "$error\n");
+            }
+        }
+        $answer = ['frame' => $frame['frame'], 'verdict' => $verdict->word ?? 'ack'];
+        if (($verdict->reason ?? '') !== '') {
+            preg_match('/^.{0,' . self::LONGEST_REASON . '}/us', $verdict->reason, $reason);
+            $answer['reason'] = $reason[0];
+        }
+        if ($verdict?->delay !== null) {
+            $answer['delay'] = $verdict->delay;
+        }
+        return $isLast ? $answer + ['last' => true] : $answer;
+    }
+
+    /**
+     * @param resource $answers
+     * @param array<string, mixed> $frame
+     */
+    private static function write($answers, array $frame): void
+    {
+        fwrite($answers, json($frame) . "\n");
+        fflush($answers);
+    }
+}

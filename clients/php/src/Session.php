@@ -1,0 +1,322 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Rowmq;
+
+/** @internal The session has ended, or is in a state that nothing is known of. */
+final class SessionLost extends \RuntimeException
+{
+}
+
+/** @internal The handler has ended the transaction itself: its effects cannot be undone. */
+final class TransactionEnded extends DeadLetter
+{
+    public function __construct()
+    {
+        parent::__construct('the handler has committed or rolled back its transaction');
+    }
+}
+
+/** @internal A message and the token by which it is settled. */
+final class Delivery
+{
+    public function __construct(public readonly string $token, public readonly Message $message)
+    {
+    }
+}
+
+/** @internal One session of a worker: it claims, runs the handler and settles. */
+final class Session
+{
+    /** How long a claim waits for messages, in seconds: the worker may have to stop then. */
+    public const WAIT = 1;
+
+    /**
+     * A deadlock, a lock that did not come, and MariaDB's changed row: the transaction is undone, and
+     * may succeed the next time.
+     */
+    private const AGAIN = [1213, 1205, 1020];
+
+    /** How often a transaction is tried again before its message has failed. */
+    private const TRIES = 5;
+
+    /** Another message with this business id has been handled: ack this one without its work. */
+    private const REPEATED = 31023;
+
+    /** There is no such savepoint. */
+    private const NO_SAVEPOINT = 1305;
+
+    /** The most statements that are kept prepared. */
+    private const PREPARED = 100;
+
+    /** @var array<string, \PDOStatement> */
+    private array $prepared = [];
+    private bool $isShared = false;
+    private bool $inTransaction = false;
+    /** The server has undone the transaction although the handler goes on. */
+    private bool $isUndone = false;
+    /** Whether a statement is on its way. */
+    private bool $isBusy = false;
+    private float $spoke;
+    private float $beaten;
+
+    public function __construct(private ?\PDO $connection, private readonly int $lease)
+    {
+        $this->spoke = $this->beaten = hrtime(true) / 1e9;
+        // It locks less, and on MariaDB never fails because a row has changed.
+        $this->execute('SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED');
+        $this->execute("SET autocommit = 1, @queue_lease = $lease");
+    }
+
+    /**
+     * Runs a statement and reads all that it returns.
+     *
+     * @param array<int|string, mixed> $values
+     */
+    public function execute(string $sql, array $values = []): Rows
+    {
+        if ($this->isUndone) {
+            throw new \LogicException('the server has undone the transaction after an error before');
+        }
+        if ($this->connection === null) {
+            throw new SessionLost('the session is closed');
+        }
+        $this->isBusy = true;
+        try {
+            // MySQL cannot prepare every statement, but all that take values.
+            $statement = $values === [] ? $this->connection->query($sql) : $this->prepare($sql);
+            if ($values !== []) {
+                $statement->execute($values);
+            }
+            $rows = $statement->columnCount() > 0 ? $statement->fetchAll(\PDO::FETCH_ASSOC) : [];
+            $rows = new Rows($rows, $statement->rowCount(), (string) $this->connection->lastInsertId());
+            $statement->closeCursor();
+            return $rows;
+        } catch (\PDOException $error) {
+            $this->isUndone = $this->inTransaction && self::isUndoing($error);
+            throw Refused::named($error);
+        } finally {
+            $this->spoke = hrtime(true) / 1e9;
+            $this->isBusy = false;
+        }
+    }
+
+    private function prepare(string $sql): \PDOStatement
+    {
+        if (count($this->prepared) >= self::PREPARED) {
+            $this->prepared = [];
+        }
+        return $this->prepared[$sql] ??= $this->connection->prepare($sql);
+    }
+
+    /** Returns the connection, and leaves it alone until the transaction ends. */
+    public function share(): \PDO
+    {
+        $this->isShared = true;
+        return $this->connection ?? throw new SessionLost('the session is closed');
+    }
+
+    /** Shows that the session is alive, if it has been silent and nothing else uses it. */
+    public function beat(): void
+    {
+        [$now, $silence] = [hrtime(true) / 1e9, $this->lease / 4];
+        $mayWait = $now - $this->beaten < $silence || ($this->inTransaction && $now - $this->spoke < $silence);
+        if ($mayWait || $this->isBusy || $this->isShared || $this->isUndone || $this->connection === null) {
+            return;
+        }
+        $this->isBusy = true;
+        try {
+            // In a transaction the call is refused, and any statement is a sign of life.
+            $this->connection->query($this->inTransaction ? 'DO 0' : 'CALL queue_beat()')->closeCursor();
+            $this->spoke = $this->beaten = hrtime(true) / 1e9;
+        } catch (\PDOException) {
+            // The session's own next statement tells.
+        } finally {
+            $this->isBusy = false;
+        }
+    }
+
+    /**
+     * Claims up to `limit` messages.
+     *
+     * @return list<Delivery>
+     */
+    public function claim(string $topic, int $limit, int $wait): array
+    {
+        try {
+            $rows = $this->execute('CALL queue_claim(?, ?, ?)', [$topic, $limit, $wait]);
+        } catch (\PDOException $error) {
+            if (self::isUndoing($error)) {
+                return [];
+            }
+            throw self::lost($error);
+        }
+        $this->beaten = hrtime(true) / 1e9;
+        $delivery = static fn (array $row) => new Delivery((string) $row['delivery'], Message::ofRow($topic, $row));
+        return array_map($delivery, $rows->all);
+    }
+
+    /**
+     * Settles them, in the open transaction or in one of its own.
+     *
+     * @param list<Delivery> $deliveries
+     */
+    private function settle(array $deliveries, ?Verdict $verdict): void
+    {
+        $tokens = implode(',', array_map(static fn (Delivery $one) => $one->token, $deliveries));
+        $reason = ($verdict->reason ?? '') === '' ? null : $verdict->reason;
+        $values = [$tokens, $verdict->word ?? 'ack', $reason, $verdict?->delay];
+        $this->execute('CALL queue_settle(?, ?, ?, ?)', $values);
+    }
+
+    /**
+     * Settles one in a transaction of its own; returns what became of it, null for ack. Throws
+     * DeliveryLost if the session does not hold it any more.
+     */
+    public function settleAlone(Delivery $delivery, ?Verdict $verdict): ?Verdict
+    {
+        for ($tries = 0; $tries < self::TRIES; ++$tries) {
+            try {
+                $this->settle([$delivery], $verdict);
+                if ($verdict instanceof Retry) {
+                    $settled = $this->execute('SELECT @queue_settled AS settled')->first()['settled'] ?? null;
+                    return $settled === 'dead-letter' ? new DeadLetter($verdict->reason) : $verdict;
+                }
+                return $verdict;
+            } catch (DeliveryLost $error) {
+                throw $error;
+            } catch (Refused $error) {
+                // 31025: the ack comes alone, and the work was undone.
+                $verdict = new Retry($error);
+            } catch (\PDOException $error) {
+                $this->rollback();
+                if (!self::isUndoing($error)) {
+                    throw self::lost($error);
+                }
+            }
+        }
+        throw new SessionLost('a message could not be settled');
+    }
+
+    /**
+     * Does the work of all and acks them in one transaction; returns why that was undone.
+     *
+     * @param list<Delivery> $deliveries
+     */
+    public function together(array $deliveries, callable $handle): ?\Throwable
+    {
+        $transaction = new Transaction($this);
+        $isInWork = false;
+        try {
+            $this->execute('START TRANSACTION');
+            $this->inTransaction = true;
+            // It is gone if a handler ends the transaction.
+            $this->execute('SAVEPOINT rowmq_work');
+            $isInWork = true;
+            foreach ($deliveries as $delivery) {
+                $verdict = Verdict::checked($handle($transaction, $delivery->message));
+                if ($verdict !== null) {
+                    throw $verdict;
+                }
+            }
+            $transaction->isOver = true;
+            $this->toSavepoint('RELEASE SAVEPOINT rowmq_work');
+            $isInWork = false;
+            $this->settle($deliveries, null);
+            $this->execute('COMMIT');
+            $this->inTransaction = false;
+            return null;
+        } catch (\Throwable $error) {
+            $transaction->isOver = true;
+            return $this->undo($error, $isInWork);
+        } finally {
+            $this->isShared = false;
+        }
+    }
+
+    /** Undoes the work; returns why it failed. */
+    private function undo(\Throwable $error, bool $isInWork): \Throwable
+    {
+        $failure = $error;
+        if ($isInWork && !$this->isUndone && !self::isUndoing($error) && !$error instanceof TransactionEnded) {
+            try {
+                $this->toSavepoint('ROLLBACK TO SAVEPOINT rowmq_work');
+            } catch (TransactionEnded $ended) {
+                $failure = $ended;
+            } catch (\PDOException $lost) {
+                throw self::lost($lost);
+            }
+        }
+        $this->rollback();
+        return $failure;
+    }
+
+    private function toSavepoint(string $statement): void
+    {
+        try {
+            $this->execute($statement);
+        } catch (\PDOException $error) {
+            throw Refused::codeOf($error) === self::NO_SAVEPOINT ? new TransactionEnded() : $error;
+        }
+    }
+
+    /** Does the work of one message in a transaction of its own, and settles it. */
+    public function alone(Delivery $delivery, callable $handle): ?Verdict
+    {
+        for ($tries = 0; $tries < self::TRIES; ++$tries) {
+            $error = $this->together([$delivery], $handle);
+            if ($error === null) {
+                return null;
+            }
+            if ($error instanceof Verdict || !self::isUndoing($error)) {
+                break;
+            }
+        }
+        if ($error instanceof DeliveryLost) {
+            throw $error;
+        }
+        if ($error instanceof Refused && $error->getCode() === self::REPEATED) {
+            return $this->settleAlone($delivery, null);
+        }
+        return $this->settleAlone($delivery, Verdict::of($error));
+    }
+
+    /** Undoes what is open. A session that cannot do that is lost. */
+    private function rollback(): void
+    {
+        $this->inTransaction = $this->isUndone = false;
+        try {
+            $this->execute('ROLLBACK');
+        } catch (\PDOException $error) {
+            throw self::lost($error);
+        }
+    }
+
+    /** Gives back what was not handled. */
+    public function leave(): void
+    {
+        try {
+            $this->execute('CALL queue_leave()');
+        } catch (\PDOException) {
+            // The server gives it back when the session ends.
+        }
+    }
+
+    /** Disconnects. */
+    public function close(): void
+    {
+        $this->prepared = [];
+        $this->connection = null;
+    }
+
+    private static function isUndoing(\Throwable $error): bool
+    {
+        return in_array(Refused::codeOf($error), self::AGAIN, true);
+    }
+
+    private static function lost(\Throwable $error): SessionLost
+    {
+        return new SessionLost($error->getMessage(), 0, $error);
+    }
+}
