@@ -4,6 +4,7 @@
 
 mod bare;
 mod call;
+mod client;
 mod company;
 mod consume;
 mod ems;
@@ -108,6 +109,11 @@ pub(crate) async fn run(task: Task, url: ServerUrl) -> anyhow::Result<()> {
             Claimer::Call | Claimer::CallAll | Claimer::CallTransaction | Claimer::CallTogether => {
                 call::drain(&task, &url, &tally, &shutdown.drain).await?;
             }
+            Claimer::Python => {
+                client::drain("python", &task, &url, &tally, &shutdown.drain).await?
+            }
+            Claimer::Php => client::drain("php", &task, &url, &tally, &shutdown.drain).await?,
+            Claimer::Node => client::drain("node", &task, &url, &tally, &shutdown.drain).await?,
             Claimer::Seed001 | Claimer::Seed003 | Claimer::Seed004 | Claimer::Seed004ForUpdate => {
                 seeds::drain(&task, &url, &tally, &shutdown.drain).await?;
             }

@@ -116,6 +116,12 @@ pub(crate) const CATALOGUE: &[Case] = &[
         from: Extent::Full,
     },
     Case {
+        name: "clients",
+        about: "The workers of the packages for other languages, beside the consumer",
+        members: drain::clients,
+        from: Extent::Full,
+    },
+    Case {
         name: "strategy",
         about: "SKIP LOCKED beside update-then-select and update-limit",
         members: drain::strategies,

@@ -18,6 +18,12 @@ pub(crate) enum Claimer {
     UpdateThenSelect,
     /// The same, claiming by `UPDATE … LIMIT`.
     UpdateLimit,
+    /// The worker of the client for Python, whose handler in a transaction does nothing.
+    Python,
+    /// The same of the client for PHP.
+    Php,
+    /// The same of the client for Node.js.
+    Node,
     /// The statements of our claim and settle in a loop, without anything around them.
     Bare,
     /// `CALL queue_claim` by the bare driver, and `CALL queue_settle` for each delivery, which

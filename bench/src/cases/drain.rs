@@ -33,6 +33,20 @@ pub(super) fn programs(scale: &Scale) -> Vec<Member> {
     ]
 }
 
+/// One process each: one session by SQL, with transactions of a hundred messages.
+pub(super) fn clients(scale: &Scale) -> Vec<Member> {
+    let of =
+        |by, share| Load::Drain(Drain { by, consumers: 1, backlog: scale.backlog / share, ..BASE });
+    let bare = "queue_claim by the bare driver, 100 settled together";
+    vec![
+        Member::new(OURS, of(Claimer::Consumer, 1)),
+        Member::new(bare, of(Claimer::CallAll, 4)).against(OURS),
+        Member::new("worker in Python", of(Claimer::Python, 4)).against(OURS),
+        Member::new("worker in PHP", of(Claimer::Php, 4)).against(OURS),
+        Member::new("worker in Node.js", of(Claimer::Node, 4)).against(OURS),
+    ]
+}
+
 fn by(by: Claimer, drain: Drain) -> Load {
     Load::Drain(Drain { by, ..drain })
 }
