@@ -37,7 +37,8 @@ fn interpreter(client: &str) -> Command {
     let (program, directory) = match client {
         "python" => (folder.join("venv/bin/python"), checkout().join("clients/python/tests")),
         "node" => ("node".into(), folder.join("project")),
-        _ => (folder.join("../../tools/bin/php"), folder.join("project")),
+        "php" => (folder.join("../../tools/bin/php"), folder.join("project")),
+        _ => (folder.join("programs/serve"), folder),
     };
     let mut command = Command::new(program);
     command.current_dir(directory);
@@ -107,13 +108,18 @@ async fn the_php_package_does_what_it_says() {
 }
 
 #[tokio::test]
+async fn the_go_package_does_what_it_says() {
+    keeps_its_promises(&["go", "send", "-test.v"]).await;
+}
+
+#[tokio::test]
 async fn python_sends_on_connections_of_sqlalchemy_and_django() {
     keeps_its_promises(&["python", "clients/python/tests/test_frameworks.py"]).await;
 }
 
 #[tokio::test]
 async fn the_types_of_the_packages_are_checked() {
-    for name in ["python", "node", "php"] {
+    for name in ["python", "node", "php", "go"] {
         client(&[name, "--types"], None).await;
     }
 }
@@ -319,6 +325,11 @@ async fn a_pool_of_node_programs_is_served() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pool_of_php_programs_is_served() {
     serves("php", &["-r", SERVED_BY_PHP]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pool_of_go_programs_is_served() {
+    serves("go", &[]).await;
 }
 
 /// Passes messages to a pool of the program.

@@ -1,0 +1,3 @@
+module rowmq
+
+go 1.21
