@@ -21,12 +21,12 @@ use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::layer::{Context as LayerContext, Layer, SubscriberExt};
 
-/// Statements that sessions repeat beside any message, every few seconds: a comparison of the ranges
-/// that they hold, and the id of a new lane.
+/// Statements that sessions repeat beside any message, every few seconds: they compare the ranges
+/// that they hold, and read the id of a new lane.
 const REPEATED: [&str; 2] =
     ["queue-core/src/store/stream/range.rs", "queue-core/src/store/inserted.rs"];
 
-/// What has run, in any thread: functions as `file:function`, and files that have made a statement.
+/// What has run in any thread: functions as `file:function`, and the files of statements.
 struct Ran {
     functions: BTreeSet<String>,
     files: BTreeSet<String>,
