@@ -66,7 +66,7 @@ async fn with_effects(topics: &[&str]) -> TestDatabase {
 }
 
 /// The topics of a package's own tests.
-const TOPICS: [&str; 16] = [
+const TOPICS: [&str; 19] = [
     "sending",
     "refusals",
     "unique",
@@ -83,6 +83,9 @@ const TOPICS: [&str; 16] = [
     "one",
     "other",
     "third",
+    "fails",
+    "silent",
+    "held",
 ];
 
 /// Runs a package's own tests.

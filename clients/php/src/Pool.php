@@ -9,6 +9,14 @@ final class Pool
 {
     private const VERSION = 1;
 
+    /**
+     * They stay open until the program ends: what is opened after them must not get the numbers of
+     * standard input and output.
+     *
+     * @var list<resource>
+     */
+    private static array $standard;
+
     /** In characters: an answer has at most 64 KiB, and the queue keeps far less. */
     private const LONGEST_REASON = 8_000;
 
@@ -18,7 +26,7 @@ final class Pool
             fwrite(STDERR, 'start it by rowmq-consumer pool, of a version that speaks ' . self::VERSION . "\n");
             exit(1);
         }
-        [$frames, $answers, $kept] = self::ownStreams();
+        [$frames, $answers] = self::ownStreams();
         self::write($answers, ['rowmq_pool' => self::VERSION]);
         for ($handled = 1; ($line = fgets($frames)) !== false && str_ends_with($line, "\n"); ++$handled) {
             $isLast = $handled === $maxMessages;
@@ -30,19 +38,21 @@ final class Pool
     }
 
     /**
-     * The frames are for this program alone: what the handler starts reads nothing of them, and what it
-     * prints goes to standard error.
+     * The frames are for this program alone: a program that the handler starts has nothing of them as its
+     * standard input, and what it prints goes to standard error.
      *
-     * @return array{resource, resource, list<resource>}
+     * @return array{resource, resource}
      */
     private static function ownStreams(): array
     {
+        // A child has these under other numbers: PHP cannot keep them from it.
         $own = [fopen('php://fd/0', 'r'), fopen('php://fd/1', 'w')];
         // A stream gets the lowest number that is free.
         fclose(STDIN);
-        $nothing = fopen('/dev/null', 'r');
+        self::$standard = [fopen('/dev/null', 'r')];
         fclose(STDOUT);
-        return [...$own, [$nothing, fopen('php://fd/2', 'w')]];
+        self::$standard[] = fopen('php://fd/2', 'w');
+        return $own;
     }
 
     /**
@@ -59,8 +69,8 @@ final class Pool
                 fwrite(STDERR, "$error\n");
             }
         }
-        $answer = ['frame' => $frame['frame'], 'verdict' => $verdict->word ?? 'ack'];
-        if (($verdict->reason ?? '') !== '') {
+        $answer = ['frame' => $frame['frame'], 'verdict' => $verdict === null ? 'ack' : $verdict->word];
+        if ($verdict !== null && $verdict->reason !== '') {
             preg_match('/^.{0,' . self::LONGEST_REASON . '}/us', $verdict->reason, $reason);
             $answer['reason'] = $reason[0];
         }

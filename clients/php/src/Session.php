@@ -52,6 +52,7 @@ final class Session
 
     /** @var array<string, \PDOStatement> */
     private array $prepared = [];
+    private readonly bool $emulates;
     private bool $isShared = false;
     private bool $inTransaction = false;
     /** The server has undone the transaction although the handler goes on. */
@@ -64,9 +65,19 @@ final class Session
     public function __construct(private ?\PDO $connection, private readonly int $lease)
     {
         $this->spoke = $this->beaten = hrtime(true) / 1e9;
+        $this->emulates = (bool) $connection->getAttribute(\PDO::ATTR_EMULATE_PREPARES);
+        $this->restoreAttributes();
         // It locks less, and on MariaDB never fails because a row has changed.
         $this->execute('SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED');
         $this->execute("SET autocommit = 1, @queue_lease = $lease");
+    }
+
+    /** An error that PDO does not throw would be taken for success. */
+    private function restoreAttributes(): void
+    {
+        $this->connection?->setAttribute(\PDO::ATTR_ERRMODE, \PDO::ERRMODE_EXCEPTION);
+        $this->connection?->setAttribute(\PDO::ATTR_CASE, \PDO::CASE_NATURAL);
+        $this->connection?->setAttribute(\PDO::ATTR_ORACLE_NULLS, \PDO::NULL_NATURAL);
     }
 
     /**
@@ -84,13 +95,12 @@ final class Session
         }
         $this->isBusy = true;
         try {
-            // MySQL cannot prepare every statement, but all that take values.
-            $statement = $values === [] ? $this->connection->query($sql) : $this->prepare($sql);
-            if ($values !== []) {
-                $statement->execute($values);
-            }
+            $statement = $this->sent($sql, $values);
             $rows = $statement->columnCount() > 0 ? $statement->fetchAll(\PDO::FETCH_ASSOC) : [];
             $rows = new Rows($rows, $statement->rowCount(), (string) $this->connection->lastInsertId());
+            // A procedure may fail after its first rows.
+            while ($statement->nextRowset()) {
+            }
             $statement->closeCursor();
             return $rows;
         } catch (\PDOException $error) {
@@ -102,12 +112,24 @@ final class Session
         }
     }
 
-    private function prepare(string $sql): \PDOStatement
+    /** @param array<int|string, mixed> $values */
+    private function sent(string $sql, array $values): \PDOStatement
     {
+        if ($values === []) {
+            // MySQL cannot prepare every statement, and to prepare this one would take a round trip.
+            $this->connection->setAttribute(\PDO::ATTR_EMULATE_PREPARES, true);
+            try {
+                return $this->connection->query($sql);
+            } finally {
+                $this->connection->setAttribute(\PDO::ATTR_EMULATE_PREPARES, $this->emulates);
+            }
+        }
         if (count($this->prepared) >= self::PREPARED) {
             $this->prepared = [];
         }
-        return $this->prepared[$sql] ??= $this->connection->prepare($sql);
+        $statement = $this->prepared[$sql] ??= $this->connection->prepare($sql);
+        $statement->execute($values);
+        return $statement;
     }
 
     /** Returns the connection, and leaves it alone until the transaction ends. */
@@ -128,7 +150,7 @@ final class Session
         $this->isBusy = true;
         try {
             // In a transaction the call is refused, and any statement is a sign of life.
-            $this->connection->query($this->inTransaction ? 'DO 0' : 'CALL queue_beat()')->closeCursor();
+            $this->sent($this->inTransaction ? 'DO 0' : 'CALL queue_beat()', [])->closeCursor();
             $this->spoke = $this->beaten = hrtime(true) / 1e9;
         } catch (\PDOException) {
             // The session's own next statement tells.
@@ -165,9 +187,11 @@ final class Session
     private function settle(array $deliveries, ?Verdict $verdict): void
     {
         $tokens = implode(',', array_map(static fn (Delivery $one) => $one->token, $deliveries));
-        $reason = ($verdict->reason ?? '') === '' ? null : $verdict->reason;
-        $values = [$tokens, $verdict->word ?? 'ack', $reason, $verdict?->delay];
-        $this->execute('CALL queue_settle(?, ?, ?, ?)', $values);
+        $settled = ['ack', null, null];
+        if ($verdict !== null) {
+            $settled = [$verdict->word, $verdict->reason === '' ? null : $verdict->reason, $verdict->delay];
+        }
+        $this->execute('CALL queue_settle(?, ?, ?, ?)', [$tokens, ...$settled]);
     }
 
     /**
@@ -231,7 +255,10 @@ final class Session
             $transaction->isOver = true;
             return $this->undo($error, $isInWork);
         } finally {
-            $this->isShared = false;
+            if ($this->isShared) {
+                $this->isShared = false;
+                $this->restoreAttributes();
+            }
         }
     }
 
@@ -301,6 +328,17 @@ final class Session
         } catch (\PDOException) {
             // The server gives it back when the session ends.
         }
+    }
+
+    /** Ends a session that is lost, even if someone else still holds its connection. */
+    public function cut(): void
+    {
+        try {
+            $this->connection?->exec('KILL CONNECTION_ID()');
+        } catch (\PDOException) {
+            // That is how a session ends that kills itself, or has ended already.
+        }
+        $this->close();
     }
 
     /** Disconnects. */

@@ -26,9 +26,15 @@ final class Worker
     private array $registrations = [];
     private bool $isStopping = false;
     private ?Session $session = null;
+    /** @var array<string, true> The topics that a claim has found. */
+    private array $found = [];
+    /** Whether an error may be one that keeps the worker from starting. */
+    private bool $isStarting = true;
+    private bool $isHandling = false;
+    private float $pause = self::FIRST_PAUSE;
 
     /**
-     * `url` is `mysql://user:password@host:port/database`; `connect` returns a PDO instead. `lease`:
+     * `url` is `mysql://user:password@host:port/database`; `connect` returns a new PDO instead. `lease`:
      * after so many seconds of silence the server ends a frozen worker's session, and its messages run
      * elsewhere. `onSettled(Message, ?Verdict, float $seconds)` is called for each message that was
      * settled, with null for ack. `log` is called with one line of text (standard error).
@@ -43,8 +49,7 @@ final class Worker
         if (($url === null) === ($connect === null)) {
             throw new \ValueError('give either a URL or a function that connects');
         }
-        // The server ends a silent session after the lease; a statement may take a while longer.
-        $this->connect = $connect === null ? Connector::to((string) $url, 2 * $lease + 10) : $connect(...);
+        $this->connect = $connect === null ? Connector::to((string) $url) : $connect(...);
         $this->log = $log === null ? static fn (string $line) => fwrite(STDERR, "rowmq: $line\n") : $log(...);
     }
 
@@ -76,7 +81,7 @@ final class Worker
      */
     public function run(bool $untilEmpty = false): void
     {
-        $this->isStopping = false;
+        [$this->isStopping, $this->isStarting, $this->found] = [false, true, []];
         $asynchronous = pcntl_async_signals(true);
         $former = [];
         foreach ([SIGTERM, SIGINT, SIGALRM] as $signal) {
@@ -88,6 +93,7 @@ final class Worker
         try {
             $this->consume($untilEmpty);
         } finally {
+            pcntl_signal(SIGALRM, SIG_IGN);
             pcntl_alarm(0);
             foreach ($former as $signal => $handler) {
                 pcntl_signal($signal, $handler);
@@ -98,33 +104,46 @@ final class Worker
 
     private function consume(bool $untilEmpty): void
     {
-        [$pause, $hasBegun] = [self::FIRST_PAUSE, false];
         while (!$this->isStopping) {
             try {
-                $this->session = new Session(($this->connect)(), $this->lease);
+                $this->session = $this->open();
                 // A claim that met a conflict finds nothing, too: look twice.
                 for ($empty = 0; !$this->isStopping && !($untilEmpty && $empty >= 2);) {
                     $found = $this->round($empty, $untilEmpty && $empty === 0);
-                    [$pause, $hasBegun] = [self::FIRST_PAUSE, true];
                     $empty = $found === 0 ? $empty + 1 : 0;
                 }
                 $this->session->leave();
+                $this->session->close();
                 return;
-            } catch (\PDOException | Refused | SessionLost $error) {
-                if (!$hasBegun && !self::isUnreachable($error)) {
+            } catch (\Throwable $error) {
+                if ($this->isStarting && !self::isUnreachable($error)) {
                     throw $error instanceof SessionLost ? $error->getPrevious() ?? $error : $error;
                 }
                 // A new session is a new consumer: what the old one held is delivered again.
                 ($this->log)("the session is lost: {$error->getMessage()}");
+                // Its trace may hold the connection.
+                unset($error);
             } finally {
-                $this->session?->close();
+                $this->session?->cut();
                 $this->session = null;
             }
-            $until = hrtime(true) + 1e9 * $pause * (0.5 + mt_rand() / mt_getrandmax() / 2);
+            $until = hrtime(true) + 1e9 * $this->pause * (0.5 + mt_rand() / mt_getrandmax() / 2);
             while (!$this->isStopping && hrtime(true) < $until) {
                 usleep((int) (1e6 * self::LOOK));
             }
-            $pause = min($pause * 2, self::LONGEST_PAUSE);
+            $this->pause = min($this->pause * 2, self::LONGEST_PAUSE);
+        }
+    }
+
+    private function open(): Session
+    {
+        // The server ends a silent session after the lease; a statement may take a while longer. The driver
+        // reads this when it connects, and by default waits for a dead network for a day.
+        $former = ini_set('mysqlnd.net_read_timeout', (string) (2 * $this->lease + 10));
+        try {
+            return new Session(($this->connect)(), $this->lease);
+        } finally {
+            ini_set('mysqlnd.net_read_timeout', (string) $former);
         }
     }
 
@@ -135,7 +154,9 @@ final class Worker
         foreach ($this->registrations as $nth => [$topic, $handle, $transactional, $batch]) {
             // After an empty round it waits for one of the topics, each in turn.
             $waits = count($this->registrations) === 1 || $empty % (count($this->registrations) + 1) === $nth + 1;
+            $this->isStarting = !isset($this->found[$topic]);
             $deliveries = $this->session->claim($topic, $batch, $waits && !$inHaste ? Session::WAIT : 0);
+            [$this->found[$topic], $this->isStarting, $this->pause] = [true, false, self::FIRST_PAUSE];
             $found += count($deliveries);
             $this->work($handle, $transactional, $deliveries);
         }
@@ -199,10 +220,12 @@ final class Worker
     private function kept(\Closure $handle): \Closure
     {
         return function (mixed ...$given) use ($handle): mixed {
+            $this->isHandling = true;
             $this->beat();
             try {
                 return $handle(...$given);
             } finally {
+                $this->isHandling = false;
                 pcntl_alarm(0);
             }
         };
@@ -210,8 +233,10 @@ final class Worker
 
     private function beat(): void
     {
-        pcntl_alarm(max(1, intdiv($this->lease, 8)));
-        $this->session?->beat();
+        if ($this->isHandling) {
+            pcntl_alarm(max(1, intdiv($this->lease, 8)));
+            $this->session?->beat();
+        }
     }
 
     private function settled(Message $message, ?Verdict $verdict, float $seconds): void
@@ -220,7 +245,7 @@ final class Worker
             return;
         }
         try {
-            ($this->onSettled)($message, $verdict, $seconds);
+            $this->kept($this->onSettled)($message, $verdict, $seconds);
         } catch (\Throwable $error) {
             ($this->log)("onSettled failed for {$message->id}: {$error->getMessage()}");
         }

@@ -18,9 +18,9 @@ function send(\PDO $connection, string $topic, mixed $body, mixed ...$options): 
     $procedure = $isUnique ? 'queue_send_unique' : 'queue_send';
     $given = $options === [] ? null : json(array_map(option(...), $options));
     call($connection, "CALL $procedure(?, ?, ?)", [$topic, bytes($body), $given]);
-    $outcome = 'SELECT @queue_msg_id AS id, @queue_duplicate AS duplicate, @queue_replaced AS replaced';
-    $row = call($connection, $outcome)[0];
-    return new Sent(isset($row['id']) ? (string) $row['id'] : null, (bool) $row['duplicate'], (bool) $row['replaced']);
+    $outcome = 'SELECT @queue_msg_id, @queue_duplicate, @queue_replaced';
+    [[$id, $duplicate, $replaced]] = call($connection, $outcome);
+    return new Sent($id === null ? null : (string) $id, (bool) $duplicate, (bool) $replaced);
 }
 
 /**
@@ -36,7 +36,7 @@ function sendAll(\PDO $connection, string $topic, iterable $messages): int
     $batch = [];
     $flush = static function () use ($connection, $topic, &$stored, &$batch): void {
         call($connection, 'CALL queue_send_all(?, ?)', [$topic, json($batch)]);
-        $stored += (int) call($connection, 'SELECT @queue_sent AS sent')[0]['sent'];
+        $stored += (int) call($connection, 'SELECT @queue_sent')[0][0];
         $batch = [];
     };
     foreach ($messages as $message) {
@@ -69,7 +69,7 @@ function serve(callable $handler, int $maxMessages = 0): void
 /**
  * @internal Runs a statement on a caller's connection, whatever its settings.
  * @param list<?string> $values
- * @return list<array<string, mixed>>
+ * @return list<list<mixed>>
  */
 function call(\PDO $connection, string $sql, array $values = []): array
 {
@@ -84,7 +84,7 @@ function call(\PDO $connection, string $sql, array $values = []): array
             $error->errorInfo = ($statement ?: $connection)->errorInfo();
             throw $error;
         }
-        $rows = $statement->columnCount() > 0 ? $statement->fetchAll(\PDO::FETCH_ASSOC) : [];
+        $rows = $statement->columnCount() > 0 ? $statement->fetchAll(\PDO::FETCH_NUM) : [];
         $statement->closeCursor();
         return $rows;
     } catch (\PDOException $error) {

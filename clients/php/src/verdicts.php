@@ -29,13 +29,14 @@ abstract class Verdict extends \RuntimeException
     /** @internal Returns the verdict that an error of a handler stands for. */
     public static function of(\Throwable $error): self
     {
-        return $error instanceof self ? $error : new Retry($error::class . ': ' . $error->getMessage());
+        return $error instanceof self && isset($error->word) ? $error : new Retry($error::class . ': ' . $error->getMessage());
     }
 
     /** @internal Refuses what is no verdict. */
     public static function checked(mixed $returned): ?self
     {
-        if ($returned === null || $returned instanceof self) {
+        // A class of the caller's may have left out the constructor of its parent.
+        if ($returned === null || ($returned instanceof self && isset($returned->word))) {
             return $returned;
         }
         throw new \TypeError('the handler returned ' . get_debug_type($returned) . ', which is no Rowmq\Verdict');

@@ -186,6 +186,11 @@ final class RowmqTest extends TestCase
             'discard' => new Discard('old'),
             'error' => new TypeError('odd'),
             'number' => 200,
+            'odd class' => new class () extends DeadLetter {
+                public function __construct()
+                {
+                }
+            },
             'ack' => null,
         ];
         self::assertSame(0.0, (new Retry('', -1))->delay);
@@ -210,7 +215,7 @@ final class RowmqTest extends TestCase
                 ksort($settled);
                 self::assertSame($expected, $settled);
             }
-            self::assertSame(10 * ($round + 1), self::counts('verdicts')[0]);
+            self::assertSame(12 * ($round + 1), self::counts('verdicts')[0]);
         }
     }
 
@@ -234,6 +239,43 @@ final class RowmqTest extends TestCase
         $holder->rollBack();
         self::assertSame([1, 1], self::counts('swallow'));
         self::assertSame(1, self::effects() - $before);
+    }
+
+    public function testAProcedureThatFailsAfterItsRowsAcksNothing(): void
+    {
+        $code = "SELECT 1; INSERT INTO effect VALUES ('x', 1); SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = 1644";
+        $connection = self::connect();
+        $connection->exec("CREATE PROCEDURE fails(IN given INT) BEGIN $code; END");
+        $before = self::effects();
+        foreach (['CALL fails(1)' => [], 'CALL fails(?)' => [1]] as $call => $values) {
+            [$left] = self::counts('fails');
+            self::sent('fails', 'x');
+            self::silently(static function (Transaction $tx) use ($call, $values): void {
+                $tx->execute($call, $values);
+            }, 'fails');
+            self::assertSame($left + 1, self::counts('fails')[0]);
+        }
+        self::assertSame($before, self::effects());
+        $connection->exec('DROP PROCEDURE fails');
+    }
+
+    public function testAConnectionThatThrowsNoErrorsAcksNothingThatFailed(): void
+    {
+        $odd = [PDO::ATTR_ERRMODE => PDO::ERRMODE_SILENT, PDO::ATTR_CASE => PDO::CASE_UPPER];
+        [$left] = self::counts('silent');
+        self::sent('silent', 'x');
+        $worker = new Worker(connect: static fn () => self::connect($odd), log: static fn () => null);
+        $worker->handler('silent', static function (Transaction $tx): void {
+            $tx->execute('INSERT INTO no_such_table VALUES (1)');
+        }, transactional: true);
+        $worker->run(untilEmpty: true);
+        self::assertSame([$left + 1, 1], self::counts('silent'));
+        $connection = self::connect($odd);
+        $connection->beginTransaction();
+        self::assertFalse(send($connection, 'silent', 'y', unique: 'k', deliver_in: 3600)->duplicate);
+        self::assertTrue(send($connection, 'silent', 'y', unique: 'k', deliver_in: 3600)->duplicate);
+        self::assertSame(1, sendAll($connection, 'silent', [['body' => 'z']]));
+        $connection->rollBack();
     }
 
     public function testAHandlerThatCommitsHasItsMessageDeadLettered(): void
@@ -282,10 +324,14 @@ final class RowmqTest extends TestCase
     public function testALostSessionIsReplaced(): void
     {
         self::sent('lost', 'x');
-        $deliveries = [];
-        $worker = new Worker(self::url(), log: static fn () => null);
-        $worker->handler('lost', function (Transaction $tx, Message $message) use (&$deliveries, $worker): void {
+        [$deliveries, $connections, $held] = [[], 0, []];
+        $connect = function () use (&$connections): PDO {
+            return ++$connections === 2 ? throw new RuntimeException('of a library') : self::connect();
+        };
+        $worker = new Worker(connect: $connect, log: static fn () => null);
+        $handle = function (Transaction $tx, Message $message) use (&$deliveries, &$held, $worker): void {
             $deliveries[] = $message->deliveryNo;
+            $held[] = $tx->connection();
             if (count($deliveries) === 1) {
                 $number = $tx->execute('SELECT CONNECTION_ID() AS number')->first()['number'];
                 self::connect()->exec("KILL CONNECTION $number");
@@ -293,10 +339,32 @@ final class RowmqTest extends TestCase
                 $worker->stop();
             }
             self::effect($tx, $message);
-        }, transactional: true);
+        };
+        $worker->handler('lost', $handle, transactional: true);
         $worker->run();
         self::assertSame([1, 2], $deliveries);
         self::assertSame([0, 0], self::counts('lost'));
+    }
+
+    public function testASessionThatFailsEndsAlthoughItsConnectionIsHeld(): void
+    {
+        self::sent('held', 'x');
+        [$deliveries, $held] = [[], []];
+        $worker = new Worker(self::url(), log: static fn () => null);
+        $handle = function (Transaction $tx, Message $message) use (&$deliveries, &$held, $worker): void {
+            $deliveries[] = $message->deliveryNo;
+            $held[] = $tx->connection();
+            if (count($deliveries) === 2) {
+                $worker->stop();
+                return;
+            }
+            // No settlement succeeds in it any more.
+            $tx->execute('SET SESSION TRANSACTION READ ONLY');
+            throw new RuntimeException('it has failed');
+        };
+        $worker->handler('held', $handle, transactional: true);
+        $worker->run();
+        self::assertSame([1, 2], $deliveries);
     }
 
     public function testTermEndsAWorkerAfterItsMessage(): void
