@@ -38,7 +38,8 @@ fn interpreter(client: &str) -> Command {
         "python" => (folder.join("venv/bin/python"), checkout().join("clients/python/tests")),
         "node" => ("node".into(), folder.join("project")),
         "php" => (folder.join("../../tools/bin/php"), folder.join("project")),
-        _ => (folder.join("programs/serve"), folder),
+        "go" => (folder.join("programs/serve"), folder),
+        _ => ("java".into(), folder),
     };
     let mut command = Command::new(program);
     command.current_dir(directory);
@@ -113,6 +114,11 @@ async fn the_php_package_does_what_it_says() {
 #[tokio::test]
 async fn the_go_package_does_what_it_says() {
     keeps_its_promises(&["go", "send", "-test.v"]).await;
+}
+
+#[tokio::test]
+async fn the_java_package_does_what_it_says() {
+    keeps_its_promises(&["java", "Sends"]).await;
 }
 
 #[tokio::test]
@@ -333,6 +339,11 @@ async fn a_pool_of_php_programs_is_served() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pool_of_go_programs_is_served() {
     serves("go", &[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pool_of_java_programs_is_served() {
+    serves("java", &["-cp", "classes:../../tools/java/usr/share/java/gson.jar", "Serves"]).await;
 }
 
 /// Passes messages to a pool of the program.
