@@ -4,6 +4,7 @@ use std::process::Stdio;
 
 use anyhow::{Context, ensure};
 use rowmq_core::connection::ServerUrl;
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 use tokio_util::sync::CancellationToken;
@@ -44,5 +45,8 @@ pub(super) async fn drain(
             messages => tally.settle(messages),
         }
     }
-    worker.kill().await.context("Cannot end the worker")
+    // One that is killed while its claim waits at the server may still claim there.
+    let id = worker.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+    kill_process(id.context("the worker runs")?, Signal::TERM).context("Cannot end the worker")?;
+    worker.wait().await.context("The worker does not end").map(drop)
 }

@@ -405,7 +405,10 @@ final class RowmqTest extends TestCase
 
     public function testWhatKeepsAWorkerFromStartingIsThrown(): void
     {
-        $worker = new Worker(self::url());
+        $worker = null;
+        $worker = new Worker(self::url(), log: static function () use (&$worker): void {
+            $worker->stop();
+        });
         $worker->handler('one', static fn () => null)->handler('no-such-topic', static fn () => null);
         $this->expectException(Rowmq\TopicNotFound::class);
         $worker->run();
