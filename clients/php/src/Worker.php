@@ -152,6 +152,9 @@ final class Worker
     {
         $found = 0;
         foreach ($this->registrations as $nth => [$topic, $handle, $transactional, $batch]) {
+            if ($this->isStopping) {
+                break;
+            }
             // After an empty round it waits for one of the topics, each in turn.
             $waits = count($this->registrations) === 1 || $empty % (count($this->registrations) + 1) === $nth + 1;
             $this->isStarting = !isset($this->found[$topic]);

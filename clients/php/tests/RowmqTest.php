@@ -369,12 +369,14 @@ final class RowmqTest extends TestCase
     public function testTermEndsAWorkerAfterItsMessage(): void
     {
         self::sent('term', '0', '1', '2');
+        self::sent('frameworks', '3', '4');
         $handled = [];
-        $worker = new Worker(self::url());
-        $worker->handler('term', function (Message $message) use (&$handled): void {
-            $handled[] = $message->id;
+        $handle = function (mixed ...$given) use (&$handled): void {
+            $handled[] = end($given)->id;
             exec('kill -TERM ' . getmypid());
-        });
+        };
+        $worker = new Worker(self::url());
+        $worker->handler('term', $handle)->handler('frameworks', $handle, transactional: true);
         $worker->run();
         self::assertCount(1, $handled);
         self::assertSame([2, 0], self::counts('term'));
