@@ -49,6 +49,13 @@ pub(crate) enum Claimer {
     Seed004ForUpdate,
 }
 
+impl Claimer {
+    /// Whether other programs do the work, so that this program's CPU time says nothing of it.
+    pub(crate) fn runs_programs(self) -> bool {
+        matches!(self, Self::Exec | Self::Pool | Self::Python | Self::Php | Self::Node)
+    }
+}
+
 /// How a consumer learns of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

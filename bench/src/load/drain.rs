@@ -6,7 +6,7 @@ use mysql_async::prelude::Queryable;
 use super::Drain;
 use crate::actor::{Company, DrainTask, Task};
 use crate::arena::Arena;
-use crate::figure::Sample;
+use crate::figure::{Name, Sample};
 
 pub(super) async fn run(arena: &Arena, drain: Drain) -> anyhow::Result<Sample> {
     arena.fill(drain.by, drain.backlog, drain.body).await?;
@@ -15,7 +15,9 @@ pub(super) async fn run(arena: &Arena, drain: Drain) -> anyhow::Result<Sample> {
     let (count, curve) = company.until(drain.backlog, drain.limit).await?;
     company.dismiss().await?;
     drop(reader);
-    Ok(Sample { figures: count.figures(), curve, ..Sample::default() })
+    let mut figures = count.figures();
+    figures.retain(|figure| figure.name != Name::CpuOfEach || !drain.by.runs_programs());
+    Ok(Sample { figures, curve, ..Sample::default() })
 }
 
 /// Starts the processes together.
