@@ -5,7 +5,7 @@
 declare(strict_types=1);
 
 use PHPUnit\Framework\TestCase;
-use Rowmq\{DeadLetter, Discard, Message, Release, Retry, Snooze, Transaction, Verdict, Worker};
+use Rowmq\{Connector, DeadLetter, Discard, Message, Release, Retry, Snooze, Transaction, Verdict, Worker};
 
 use function Rowmq\{send, sendAll};
 
@@ -403,6 +403,12 @@ final class RowmqTest extends TestCase
         $worker->run();
         sort($handled);
         self::assertSame(['first', 'first', 'last', 'second', 'while it is idle'], $handled);
+    }
+
+    public function testAUrlOfLocalhostMeansItsPort(): void
+    {
+        $connect = Connector::to(str_replace('127.0.0.1', 'localhost', self::url()));
+        self::assertSame(parse_url(self::url())['port'], (int) $connect()->query('SELECT @@port')->fetchColumn());
     }
 
     public function testWhatKeepsAWorkerFromStartingIsThrown(): void
