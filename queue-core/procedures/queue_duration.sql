@@ -21,7 +21,11 @@ BEGIN
   SET out_seconds = NULL;
   IF the_factor IS NOT NULL AND JSON_VALID(the_text) AND CHAR_LENGTH(the_text) <= 12 THEN
     IF JSON_TYPE(the_text) IN ('INTEGER', 'UNSIGNED INTEGER', 'DECIMAL', 'DOUBLE') THEN
-      SET out_seconds = CAST(the_text AS DECIMAL(20, 6)) * the_factor;
+      BEGIN
+        -- In strict mode a number such as 1e400 fails in the SET.
+        DECLARE EXIT HANDLER FOR SQLEXCEPTION SET out_seconds = NULL;
+        SET out_seconds = CAST(the_text AS DECIMAL(20, 6)) * the_factor;
+      END;
     END IF;
   END IF;
   IF out_seconds IS NULL OR out_seconds NOT BETWEEN 0 AND 315360000 THEN

@@ -42,14 +42,20 @@ BEGIN
       SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: options must be JSON in UTF-8', MYSQL_ERRNO = 31029;
     SET the_given = in_options;
   END;
-  IF NOT JSON_VALID(the_given) THEN
+  -- MySQL reads no further than a zero byte.
+  IF NOT JSON_VALID(the_given) OR LOCATE(CHAR(0), in_options) > 0 THEN
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: options must be NULL or a JSON object, such as {"priority":3}', MYSQL_ERRNO = 31029;
   END IF;
   IF JSON_TYPE(the_given) <> 'OBJECT' THEN
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: options must be NULL or a JSON object, such as {"priority":3}', MYSQL_ERRNO = 31029;
   END IF;
-  SET the_rest = JSON_REMOVE(the_given, '$.priority', '$.key', '$.biz_id', '$.headers', '$.id', '$.deliver_in', '$.deliver_at',
-      '$.expires_in', '$.expires_at', '$.unique', '$.unique_for', '$.on_conflict', '$.max_wait');
+  BEGIN
+    -- MariaDB finds a control character in a name here only.
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION
+      SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: options must be JSON: a name has a control character', MYSQL_ERRNO = 31029;
+    SET the_rest = JSON_REMOVE(the_given, '$.priority', '$.key', '$.biz_id', '$.headers', '$.id', '$.deliver_in', '$.deliver_at',
+        '$.expires_in', '$.expires_at', '$.unique', '$.unique_for', '$.on_conflict', '$.max_wait');
+  END;
   SET the_priority = JSON_EXTRACT(the_given, '$.priority');
   SET the_key = JSON_EXTRACT(the_given, '$.key');
   SET the_biz_id = JSON_EXTRACT(the_given, '$.biz_id');
@@ -69,7 +75,7 @@ BEGIN
       '; they are priority, key, biz_id, headers, id, deliver_in, deliver_at, expires_in, expires_at'), 255)
     WHEN NOT in_may_unique AND (the_unique <> 'null' OR the_hold <> 'null' OR the_choice <> 'null' OR the_wait <> 'null')
       THEN 'unique, unique_for, on_conflict and max_wait are options of queue_send_unique'
-    WHEN JSON_TYPE(the_priority) NOT IN ('INTEGER', 'UNSIGNED INTEGER', 'NULL') OR LENGTH(the_priority) > 9 THEN 'option priority is no whole number from 0 to 9'
+    WHEN JSON_TYPE(the_priority) NOT IN ('INTEGER', 'UNSIGNED INTEGER', 'NULL') OR (the_priority <> 'null' AND the_priority NOT REGEXP '^-?[0-9]{1,9}$') THEN 'option priority is no whole number from 0 to 9'
     WHEN JSON_TYPE(the_key) NOT IN ('STRING', 'NULL') THEN 'option key is no string'
     WHEN JSON_TYPE(the_biz_id) NOT IN ('STRING', 'NULL') THEN 'option biz_id is no string'
     WHEN JSON_TYPE(the_headers) NOT IN ('OBJECT', 'NULL') THEN 'option headers is no object'

@@ -43,7 +43,8 @@ BEGIN
       SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: messages must be JSON in UTF-8', MYSQL_ERRNO = 31029;
     SET the_given = in_messages;
   END;
-  IF JSON_VALID(the_given) THEN
+  -- MySQL reads no further than a zero byte.
+  IF JSON_VALID(the_given) AND LOCATE(CHAR(0), in_messages) = 0 THEN
     SET the_count = IF(JSON_TYPE(the_given) = 'ARRAY', JSON_LENGTH(the_given), 0);
   END IF;
   IF the_count NOT BETWEEN 1 AND 1000 THEN

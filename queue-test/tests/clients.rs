@@ -37,7 +37,7 @@ fn interpreter(client: &str) -> Command {
     let (program, directory) = match client {
         "python" => (folder.join("venv/bin/python"), checkout().join("clients/python/tests")),
         "node" => ("node".into(), folder.join("project")),
-        "php" => (folder.join("../../tools/bin/php"), folder.join("project")),
+        "php" | "laravel" => (folder.join("../../tools/bin/php"), folder.join("project")),
         "go" => (folder.join("programs/serve"), folder),
         _ => ("java".into(), folder),
     };
@@ -67,7 +67,7 @@ async fn with_effects(topics: &[&str]) -> TestDatabase {
 }
 
 /// The topics of a package's own tests.
-const TOPICS: [&str; 19] = [
+const TOPICS: [&str; 23] = [
     "sending",
     "refusals",
     "unique",
@@ -87,6 +87,10 @@ const TOPICS: [&str; 19] = [
     "fails",
     "silent",
     "held",
+    "high",
+    "low",
+    "outcome",
+    "limited",
 ];
 
 /// Runs a package's own tests.
@@ -109,6 +113,11 @@ async fn the_node_package_does_what_it_says() {
 #[tokio::test]
 async fn the_php_package_does_what_it_says() {
     keeps_its_promises(&["php", "phpunit", "RowmqTest.php"]).await;
+}
+
+#[tokio::test]
+async fn the_laravel_package_does_what_it_says() {
+    keeps_its_promises(&["laravel", "phpunit", "LaravelTest.php"]).await;
 }
 
 #[tokio::test]
@@ -157,21 +166,32 @@ fn kills() -> usize {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn python_workers_that_are_killed_have_each_effect_exactly_once() {
-    has_each_effect_once("python", "effects.py").await;
+    has_each_effect_once("python", "effects.py", "x").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn node_workers_that_are_killed_have_each_effect_exactly_once() {
-    has_each_effect_once("node", "effects.mjs").await;
+    has_each_effect_once("node", "effects.mjs", "x").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn php_workers_that_are_killed_have_each_effect_exactly_once() {
-    has_each_effect_once("php", "effects.php").await;
+    has_each_effect_once("php", "effects.php", "x").await;
+}
+
+/// What Laravel sends for a job without properties.
+const SLOW: &str = concat!(
+    r#"{"displayName":"Slow","job":"Illuminate\\Queue\\CallQueuedHandler@call","#,
+    r#""data":{"commandName":"Slow","command":"O:4:\"Slow\":0:{}"}}"#,
+);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn laravel_workers_that_are_killed_have_each_effect_exactly_once() {
+    has_each_effect_once("laravel", "effects.php", SLOW).await;
 }
 
 /// Kills workers while they handle messages.
-async fn has_each_effect_once(name: &str, program: &str) {
+async fn has_each_effect_once(name: &str, program: &str, body: &str) {
     if !client(&[name, "--get"], None).await {
         return;
     }
@@ -191,7 +211,7 @@ async fn has_each_effect_once(name: &str, program: &str) {
     while killed < kills() || effects(&mut conn).await.again == 0 {
         assert!(killed < 10 * kills(), "no kill found a worker at work");
         let before = effects(&mut conn).await.all;
-        let messages: Vec<_> = (0..MESSAGES).map(|n| NewMessage::new(n.to_string())).collect();
+        let messages: Vec<_> = (0..MESSAGES).map(|_| NewMessage::new(body)).collect();
         enqueue_to(&mut conn, &topic, &messages).await.expect("enqueued");
         sent += MESSAGES;
         until("the workers are at work", async || effects(&mut conn).await.all > before).await;

@@ -17,9 +17,6 @@ final class Pool
      */
     private static array $standard;
 
-    /** In characters: an answer has at most 64 KiB, and the queue keeps far less. */
-    private const LONGEST_REASON = 8_000;
-
     public static function serve(\Closure $handler, int $maxMessages): void
     {
         if (getenv('ROWMQ_POOL') !== (string) self::VERSION) {
@@ -71,8 +68,7 @@ final class Pool
         }
         $answer = ['frame' => $frame['frame'], 'verdict' => $verdict === null ? 'ack' : $verdict->word];
         if ($verdict !== null && $verdict->reason !== '') {
-            preg_match('/^.{0,' . self::LONGEST_REASON . '}/us', $verdict->reason, $reason);
-            $answer['reason'] = $reason[0];
+            $answer['reason'] = $verdict->reason;
         }
         if ($verdict?->delay !== null) {
             $answer['delay'] = $verdict->delay;

@@ -36,7 +36,10 @@ final class Session
      * A deadlock, a lock that did not come, and MariaDB's changed row: the transaction is undone, and
      * may succeed the next time.
      */
-    private const AGAIN = [1213, 1205, 1020];
+    private const AGAIN = [1213, self::NO_LOCK, 1020];
+
+    /** A lock did not come: most servers undo the statement only. */
+    private const NO_LOCK = 1205;
 
     /** How often a transaction is tried again before its message has failed. */
     private const TRIES = 5;
@@ -55,8 +58,8 @@ final class Session
     private readonly bool $emulates;
     private bool $isShared = false;
     private bool $inTransaction = false;
-    /** The server has undone the transaction although the handler goes on. */
-    private bool $isUndone = false;
+    /** The error by which the server has undone the transaction although the handler goes on. */
+    private ?int $undoneBy = null;
     /** Whether a statement is on its way. */
     private bool $isBusy = false;
     private float $spoke;
@@ -87,7 +90,7 @@ final class Session
      */
     public function execute(string $sql, array $values = []): Rows
     {
-        if ($this->isUndone) {
+        if ($this->undoneBy !== null) {
             throw new \LogicException('the server has undone the transaction after an error before');
         }
         if ($this->connection === null) {
@@ -104,7 +107,7 @@ final class Session
             $statement->closeCursor();
             return $rows;
         } catch (\PDOException $error) {
-            $this->isUndone = $this->inTransaction && self::isUndoing($error);
+            $this->undoneBy = $this->inTransaction && self::isUndoing($error) ? Refused::codeOf($error) : null;
             throw Refused::named($error);
         } finally {
             $this->spoke = hrtime(true) / 1e9;
@@ -132,6 +135,17 @@ final class Session
         return $statement;
     }
 
+    /** Whether it is the session of this connection. */
+    public function isOn(\PDO $connection): bool
+    {
+        return $this->connection === $connection;
+    }
+
+    public function isInTransaction(): bool
+    {
+        return $this->connection?->inTransaction() === true;
+    }
+
     /** Returns the connection, and leaves it alone until the transaction ends. */
     public function share(): \PDO
     {
@@ -144,7 +158,7 @@ final class Session
     {
         [$now, $silence] = [hrtime(true) / 1e9, $this->lease / 4];
         $mayWait = $now - $this->beaten < $silence || ($this->inTransaction && $now - $this->spoke < $silence);
-        if ($mayWait || $this->isBusy || $this->isShared || $this->isUndone || $this->connection === null) {
+        if ($mayWait || $this->isBusy || $this->isShared || $this->undoneBy !== null || $this->connection === null) {
             return;
         }
         $this->isBusy = true;
@@ -184,7 +198,7 @@ final class Session
      *
      * @param list<Delivery> $deliveries
      */
-    private function settle(array $deliveries, ?Verdict $verdict): void
+    public function settle(array $deliveries, ?Verdict $verdict): void
     {
         $tokens = implode(',', array_map(static fn (Delivery $one) => $one->token, $deliveries));
         $settled = ['ack', null, null];
@@ -266,20 +280,39 @@ final class Session
     private function undo(\Throwable $error, bool $isInWork): \Throwable
     {
         $failure = $error;
-        if ($isInWork && !$this->isUndone && !self::isUndoing($error) && !$error instanceof TransactionEnded) {
+        if ($isInWork && !$error instanceof TransactionEnded) {
             try {
-                $this->toSavepoint('ROLLBACK TO SAVEPOINT rowmq_work');
+                $this->undoWork($error);
             } catch (TransactionEnded $ended) {
                 $failure = $ended;
-            } catch (\PDOException $lost) {
-                throw self::lost($lost);
             }
         }
         $this->rollback();
         return $failure;
     }
 
-    private function toSavepoint(string $statement): void
+    /** Returns to the savepoint. Throws TransactionEnded if the handler has ended the transaction. */
+    public function undoWork(?\Throwable $error): void
+    {
+        $code = $this->undoneBy ?? Refused::codeOf($error);
+        $this->undoneBy = null;
+        if ($code !== self::NO_LOCK && in_array($code, self::AGAIN, true)) {
+            // The server has undone all of it.
+            return;
+        }
+        try {
+            $this->toSavepoint('ROLLBACK TO SAVEPOINT rowmq_work');
+        } catch (TransactionEnded $ended) {
+            if ($code !== self::NO_LOCK || !$this->execute('SELECT @@innodb_rollback_on_timeout AS yes')->first()['yes']) {
+                throw $ended;
+            }
+        } catch (\PDOException $lost) {
+            throw self::lost($lost);
+        }
+    }
+
+    /** Throws TransactionEnded if there is no such savepoint any more. */
+    public function toSavepoint(string $statement): void
     {
         try {
             $this->execute($statement);
@@ -310,9 +343,9 @@ final class Session
     }
 
     /** Undoes what is open. A session that cannot do that is lost. */
-    private function rollback(): void
+    public function rollback(): void
     {
-        $this->inTransaction = $this->isUndone = false;
+        [$this->inTransaction, $this->undoneBy] = [false, null];
         try {
             $this->execute('ROLLBACK');
         } catch (\PDOException $error) {
@@ -348,7 +381,8 @@ final class Session
         $this->connection = null;
     }
 
-    private static function isUndoing(\Throwable $error): bool
+    /** Whether the server has undone the transaction. */
+    public static function isUndoing(\Throwable $error): bool
     {
         return in_array(Refused::codeOf($error), self::AGAIN, true);
     }

@@ -7,6 +7,8 @@ namespace Rowmq;
 /** A decision about a message other than ack: a handler throws or returns one. */
 abstract class Verdict extends \RuntimeException
 {
+    private const LONGEST_REASON = 8192;
+
     /** In seconds; the queue refuses a longer one. */
     private const LONGEST_DELAY = 315_360_000.0;
 
@@ -17,7 +19,8 @@ abstract class Verdict extends \RuntimeException
     public function __construct(public readonly string $word, string|\Throwable $reason, ?float $delay)
     {
         $text = $reason instanceof \Throwable ? $reason->getMessage() : $reason;
-        // The queue keeps text in UTF-8.
+        // The queue keeps so much, in UTF-8.
+        $text = substr($text, 0, self::LONGEST_REASON);
         $this->reason = isText($text) ? $text : self::cleaned($text);
         if ($delay !== null && !is_finite($delay)) {
             throw new \ValueError("a delay is a number of seconds, not $delay");

@@ -194,6 +194,8 @@ final class RowmqTest extends TestCase
             'ack' => null,
         ];
         self::assertSame(0.0, (new Retry('', -1))->delay);
+        // A packet has room for it.
+        self::assertLessThan(8200, strlen((new Retry(str_repeat('é', 1 << 20)))->reason));
         $expected = array_fill_keys(array_keys($verdicts), 'retry');
         $expected = ['snooze' => 'snooze', 'dead' => 'dead-letter', 'discard' => 'discard', 'ack' => null] + $expected;
         ksort($expected);
@@ -280,23 +282,31 @@ final class RowmqTest extends TestCase
 
     public function testAHandlerThatCommitsHasItsMessageDeadLettered(): void
     {
-        $rounds = [['commit'], ['first', 'throw', 'last'], ['first', 'ddl', 'last']];
+        $rounds = [['commit'], ['first', 'throw', 'last'], ['first', 'ddl', 'last'], ['wait']];
+        $other = self::connect();
         foreach ($rounds as $bodies) {
             self::sent('commits', ...$bodies);
             $settled = [];
             $onSettled = function (Message $message, ?Verdict $verdict) use (&$settled): void {
                 $settled[$message->body] = $verdict?->word;
             };
-            self::silently(function (Transaction $tx, Message $message): void {
+            self::silently(function (Transaction $tx, Message $message) use ($other): void {
                 self::effect($tx, $message);
                 if ($message->body === 'ddl') {
                     $tx->execute('CREATE OR REPLACE VIEW nothing AS SELECT 1');
                 }
-                if (in_array($message->body, ['commit', 'throw'], true)) {
+                if (in_array($message->body, ['commit', 'throw', 'wait'], true)) {
                     $tx->connection()->commit();
                 }
                 if ($message->body === 'throw') {
                     throw new RuntimeException('after its commit');
+                }
+                if ($message->body === 'wait') {
+                    // For a lock, in vain: the server undoes the statement only.
+                    $other->beginTransaction();
+                    $other->exec('INSERT INTO only_one VALUES (7)');
+                    $tx->execute('SET SESSION innodb_lock_wait_timeout = 1');
+                    $tx->execute('INSERT INTO only_one VALUES (7)');
                 }
             }, 'commits', onSettled: $onSettled);
             self::assertSame(array_fill_keys($bodies, 'dead-letter'), $settled);

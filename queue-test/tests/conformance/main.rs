@@ -64,6 +64,7 @@ mod sql_consumer;
 mod sql_contract;
 mod sql_faults;
 mod sql_forgotten;
+mod sql_fuzz;
 mod sql_model;
 mod sql_options;
 mod sql_plans;
