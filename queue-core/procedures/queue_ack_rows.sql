@@ -25,7 +25,8 @@ BEGIN
   DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
 
   SET out_acked = FALSE;
-  SELECT c.topic_id, c.priority, c.lo, c.hi, t.keep_done_ms IS NULL AND t.ledger_window_ms IS NULL AND t.trace_ppm = 0
+  SELECT c.topic_id, c.priority, c.lo, c.hi,
+      t.keep_done_ms IS NULL AND t.ledger_window_ms IS NULL AND t.trace_ppm = 0 AND COALESCE(@queue_checkpoints <> 1, TRUE)
     INTO the_topic, the_priority, the_low, the_high, the_plain
     FROM queue_claim c JOIN queue_worker w ON w.id = c.worker_id JOIN queue_topic t ON t.id = c.topic_id
     WHERE c.worker_id = in_worker AND c.claim_no = in_claim AND c.conn_id = CONNECTION_ID()

@@ -1,8 +1,8 @@
--- Says that this session is alive, while it works on what it has claimed.
+-- Says that this session is alive, while it works on what it has claimed, and learns which of it is to be cancelled.
 CREATE PROCEDURE queue_beat()
   MODIFIES SQL DATA
   SQL SECURITY DEFINER
-  COMMENT 'Say that this session still works on what it has claimed.'
+  COMMENT 'Say that this session still works. @queue_asked_to_stop: deliveries that are to be cancelled.'
 BEGIN
   DECLARE the_worker   BIGINT UNSIGNED;
   DECLARE the_lease    BIGINT UNSIGNED;
@@ -21,4 +21,9 @@ BEGIN
   END IF;
   UPDATE queue_worker SET beat_no = beat_no + 1, beat_at = UTC_TIMESTAMP(6) WHERE id = the_worker AND state = 'alive';
   CALL queue_refuse_killed(ROW_COUNT());
+  -- As a worker reads it with its pulse (store/floor.rs). So few that none is cut off.
+  SELECT GROUP_CONCAT(delivery) INTO @queue_asked_to_stop FROM (
+    SELECT CONCAT_WS('.', m.worker_id, m.claim_no, m.id) AS delivery
+    FROM queue_cancellation x STRAIGHT_JOIN queue_message m FORCE INDEX (queue_message_id) ON m.id = x.row_id
+    WHERE x.requested_at > UTC_TIMESTAMP(6) - INTERVAL 30 SECOND AND m.worker_id = the_worker LIMIT 16) asked;
 END

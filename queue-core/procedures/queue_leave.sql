@@ -20,7 +20,7 @@ BEGIN
     UPDATE queue_worker SET state = 'stopped', ended_at = UTC_TIMESTAMP(6) WHERE id = the_worker AND state = 'alive';
     CALL queue_refuse_killed(ROW_COUNT());
     DO RELEASE_LOCK(CONCAT('queue:', LOWER(HEX(the_instance))));
-    SET @queue_lease = NULL;
+    SET @queue_lease = NULL, @queue_checkpoints = NULL;
     SET SESSION wait_timeout = @@GLOBAL.wait_timeout, SESSION net_write_timeout = @@GLOBAL.net_write_timeout, SESSION net_read_timeout = @@GLOBAL.net_read_timeout;
   END IF;
 END

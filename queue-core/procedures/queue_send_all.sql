@@ -54,6 +54,9 @@ BEGIN
     -- In strict mode MariaDB fails where MySQL returns NULL.
     DECLARE EXIT HANDLER FOR 1958
       SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: a body_base64 is no base64', MYSQL_ERRNO = 31029;
+    -- As in queue_options.
+    /*M! DECLARE EXIT HANDLER FOR 4038
+      SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: messages must be a JSON array of 1 to 1000 objects, such as [{"body":"text"}]', MYSQL_ERRNO = 31029; */
     -- A JSON null counts as a missing name. The first fault is that of the smallest number.
     SELECT COUNT(*), MIN(CONCAT(LPAD(n, 4, '0'), fault)) INTO the_n, the_fault FROM (
       SELECT n, CASE

@@ -135,6 +135,10 @@ BEGIN
         ON DUPLICATE KEY UPDATE keep_until = VALUES(keep_until);
     END IF;
   END IF;
+  -- The session has kept or read checkpoints.
+  IF @queue_checkpoints = 1 AND out_verdict IN ('ack', 'discard') THEN
+    DELETE FROM queue_checkpoint WHERE topic_id = the_topic AND msg_id = the_id;
+  END IF;
   IF the_key IS NOT NULL AND out_verdict IN ('ack', 'repeated', 'dead-letter', 'discard') THEN
     DELETE FROM queue_unique WHERE topic_id = the_topic AND unique_key = the_key AND msg_id = the_id;
     IF ROW_COUNT() = 0 THEN

@@ -59,6 +59,7 @@ const SOURCES: &[Source] = &sources![
     internal "queue_moment",
     internal "queue_options",
     internal "queue_enqueue",
+    internal "queue_held",
     public "queue_contract",
     public "queue_send",
     public "queue_send_unique",
@@ -67,6 +68,8 @@ const SOURCES: &[Source] = &sources![
     public "queue_claim",
     public "queue_settle",
     public "queue_beat",
+    public "queue_checkpoint",
+    public "queue_last_checkpoint",
     public "queue_leave",
 ];
 

@@ -10,4 +10,6 @@ GRANT EXECUTE ON PROCEDURE queue_contract TO 'queue_claimer'@'%';
 GRANT EXECUTE ON PROCEDURE queue_claim TO 'queue_claimer'@'%';
 GRANT EXECUTE ON PROCEDURE queue_settle TO 'queue_claimer'@'%';
 GRANT EXECUTE ON PROCEDURE queue_beat TO 'queue_claimer'@'%';
+GRANT EXECUTE ON PROCEDURE queue_checkpoint TO 'queue_claimer'@'%';
+GRANT EXECUTE ON PROCEDURE queue_last_checkpoint TO 'queue_claimer'@'%';
 GRANT EXECUTE ON PROCEDURE queue_leave TO 'queue_claimer'@'%';

@@ -153,13 +153,14 @@ async fn a_claimer_whose_clock_is_set_is_refused() {
     let delivery = claim(&mut claimer).await.expect("a message");
     run(&mut claimer, "SET timestamp = UNIX_TIMESTAMP() + 3600").await;
     let settle = settle(&delivery);
-    for call in
-        ["CALL queue_claim('t', 1, NULL)", &settle, "CALL queue_beat()", "CALL queue_leave()"]
-    {
+    let save = format!("CALL queue_checkpoint('{delivery}', 'page 7', NULL)");
+    let calls = ["CALL queue_claim('t', 1, NULL)", &settle, "CALL queue_beat()", &save];
+    for call in calls.into_iter().chain(["CALL queue_leave()"]) {
         assert_eq!(refused(&mut claimer, call).await, 31026, "{call}");
     }
     run(&mut claimer, "SET timestamp = DEFAULT").await;
     run(&mut claimer, "CALL queue_beat()").await;
+    run(&mut claimer, &save).await;
     run(&mut claimer, &settle).await;
     assert_eq!(row::<u64>(&mut own, LEFT).await, 0);
 }

@@ -60,6 +60,7 @@ mod schema;
 mod seeds;
 mod sessions;
 mod settle;
+mod sql_checkpoints;
 mod sql_consumer;
 mod sql_contract;
 mod sql_faults;
