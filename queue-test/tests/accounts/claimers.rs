@@ -144,6 +144,26 @@ async fn a_claimer_reads_only_what_it_claims_and_settles_only_what_it_holds() {
     assert_eq!(row::<u64>(&mut own, LEFT).await, 0);
 }
 
+#[tokio::test]
+async fn a_claimer_keeps_checkpoints_of_what_it_holds_for_its_next_delivery() {
+    let (database, mut own) = place().await;
+    let mut first = session(&database.account_of(Account::Claimer).await).await;
+    let mut second = session(&database.account_of(Account::Claimer).await).await;
+    run(&mut own, ENQUEUE).await;
+    let delivery = claim(&mut first).await.expect("a message");
+    let save = format!("CALL queue_checkpoint('{delivery}', 'page 7', 40)");
+    assert_eq!(refused(&mut second, &save).await, 31015);
+    run(&mut first, &save).await;
+    run(&mut first, &settle(&delivery).replace("ack", "release")).await;
+    let delivery = claim(&mut second).await.expect("a message");
+    let last = format!("CALL queue_last_checkpoint('{delivery}')");
+    assert_eq!(refused(&mut first, &last).await, 31015);
+    let kept: mysql_async::Row = second.query_first(&last).await.expect("read").expect("kept");
+    assert_eq!(kept.get::<String, _>("state").as_deref(), Some("page 7"));
+    run(&mut second, &settle(&delivery)).await;
+    assert_eq!(row::<u64>(&mut own, "SELECT COUNT(*) FROM queue_checkpoint").await, 0);
+}
+
 /// Finding SEC-H1.
 #[tokio::test]
 async fn a_claimer_whose_clock_is_set_is_refused() {
