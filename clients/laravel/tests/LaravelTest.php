@@ -182,6 +182,13 @@ final class LaravelTest extends TestCase
         self::assertSame([[1, 1], []], [self::effects(), self::dead('outcome')]);
     }
 
+    public function testATransactionalJobThatLeavesATransactionOpenHasFailed(): void
+    {
+        ExactlyOnce::dispatch('begin')->onQueue('outcome');
+        self::work('outcome', tries: 1);
+        self::assertSame([[], ['the job has left a transaction open']], [self::effects(), Work::$failed]);
+    }
+
     public function testAListenerIsTransactional(): void
     {
         Event::listen(Happened::class, Listener::class);

@@ -5,9 +5,6 @@ import { checked, verdictOf } from './verdict.js';
 
 const VERSION = 1;
 
-/** In UTF-16 units: an answer has at most 64 KiB, and the queue keeps far less. */
-const LONGEST_REASON = 8_000;
-
 /**
  * Handles one message after another until the consumer ends the pool. `handler(message)` returns to
  * ack; it throws or returns a Verdict, and any other error means Retry. Run it by
@@ -70,7 +67,7 @@ async function answer(handler, frame, last) {
     if (verdict !== error) console.error(error);
   }
   const said = { frame: frame.frame, verdict: verdict?.word ?? 'ack' };
-  if (verdict?.reason) said.reason = verdict.reason.slice(0, LONGEST_REASON);
+  if (verdict?.reason) said.reason = verdict.reason;
   if (verdict?.delay !== undefined) said.delay = verdict.delay;
   if (last) said.last = true;
   return said;

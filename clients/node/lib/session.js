@@ -8,6 +8,9 @@ export const WAIT = 1;
 /** A deadlock, a lock that did not come, and MariaDB's changed row: it may succeed the next time. */
 const AGAIN = new Set([1213, 1205, 1020]);
 
+/** A lock did not come: most servers undo the statement only. */
+const NO_LOCK = 1205;
+
 /** How often a transaction is tried again before its message has failed. */
 const TRIES = 5;
 
@@ -59,8 +62,8 @@ export class Session {
   #patience;
   #beats;
   #inTransaction = false;
-  // The server has undone the transaction although the handler goes on.
-  #isUndone = false;
+  // The error by which the server has undone the transaction although the handler goes on.
+  #undoneBy;
   #last = Promise.resolve();
 
   constructor(connection, topic, lease) {
@@ -95,13 +98,13 @@ export class Session {
 
   async #runAlone(how, sql, values, transaction) {
     if (transaction?.isOver) throw new Error('the transaction of this handler is over');
-    if (this.#isUndone) throw new Error('the server has undone the transaction after an error before');
+    if (this.#undoneBy) throw new Error('the server has undone the transaction after an error before');
     // The driver itself waits for an answer for ever.
     const watch = setTimeout(() => this.cut(), this.#patience);
     try {
       return await this.connection[how](sql, values);
     } catch (error) {
-      this.#isUndone = this.#inTransaction && AGAIN.has(error.errno);
+      this.#undoneBy = this.#inTransaction && AGAIN.has(error.errno) ? error.errno : undefined;
       throw named(error);
     } finally {
       clearTimeout(watch);
@@ -188,16 +191,26 @@ export class Session {
   async #undo(error, isInWork) {
     let failure = error;
     await this.#last;
-    if (isInWork && !this.#isUndone && !(error instanceof TransactionEnded) && !AGAIN.has(codeOf(error))) {
-      try {
-        await this.#toSavepoint('ROLLBACK TO SAVEPOINT rowmq_work');
-      } catch (other) {
-        if (!(other instanceof TransactionEnded)) throw lost(other);
-        failure = other;
-      }
-    }
+    if (isInWork && !(error instanceof TransactionEnded)) failure = (await this.#undoWork(error)) ?? error;
     await this.#rollback();
     return failure;
+  }
+
+  /** Returns to the savepoint; returns a TransactionEnded if the handler has ended the transaction. */
+  async #undoWork(error) {
+    const code = this.#undoneBy ?? codeOf(error);
+    this.#undoneBy = undefined;
+    // The server has undone all of it.
+    if (AGAIN.has(code) && code !== NO_LOCK) return undefined;
+    try {
+      await this.#toSavepoint('ROLLBACK TO SAVEPOINT rowmq_work');
+      return undefined;
+    } catch (other) {
+      if (!(other instanceof TransactionEnded)) throw lost(other);
+      if (code !== NO_LOCK) return other;
+      const [[row]] = await this.run('query', 'SELECT @@innodb_rollback_on_timeout AS yes');
+      return row.yes ? undefined : other;
+    }
   }
 
   async #toSavepoint(statement) {
@@ -223,7 +236,7 @@ export class Session {
 
   /** Undoes what is open. A session that cannot do that is lost. */
   async #rollback() {
-    this.#isUndone = false;
+    this.#undoneBy = undefined;
     try {
       await this.run('query', 'ROLLBACK');
       this.#inTransaction = false;

@@ -1,3 +1,6 @@
+/** In bytes of UTF-8: the queue keeps no more. */
+const LONGEST_REASON = 8192;
+
 /** In seconds; the queue refuses a longer delay. */
 const LONGEST_DELAY = 315_360_000;
 
@@ -5,7 +8,7 @@ const LONGEST_DELAY = 315_360_000;
 export class Verdict extends Error {
   /** @param {string} word @param {unknown} reason @param {number=} delay in seconds */
   constructor(word, reason = '', delay = undefined) {
-    super(String(reason).toWellFormed?.() ?? String(reason));
+    super(Buffer.from(String(reason)).subarray(0, LONGEST_REASON).toString());
     this.name = new.target.name;
     this.word = word;
     if (delay !== undefined && !Number.isFinite(delay)) throw new TypeError(`a delay is a number of seconds, not ${delay}`);

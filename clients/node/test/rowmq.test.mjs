@@ -207,13 +207,22 @@ test('a statement that a failed handler has left behind is in no transaction', a
 });
 
 test('a handler that commits has its message dead-lettered', async () => {
-  for (const bodies of [['commit'], ['throw'], ['first', 'commit', 'last'], ['first', 'throw', 'last']]) {
+  for (const bodies of [['commit'], ['throw'], ['first', 'commit', 'last'], ['first', 'throw', 'last'], ['wait']]) {
     await send('commits', ...bodies);
     const settled = {};
     const worker = new rowmq.Worker(url, { onSettled: (message, it) => (settled[message.text] = it?.word) });
     worker.handler('commits', { transactional: true }, async (tx, message) => {
       await effect(tx, message);
-      if (['commit', 'throw'].includes(message.text)) await tx.connection.commit();
+      if (['commit', 'throw', 'wait'].includes(message.text)) await tx.connection.commit();
+      if (message.text === 'wait') {
+        // For a lock, in vain: the server undoes the statement only.
+        await withConnection(async (other) => {
+          await other.beginTransaction();
+          await other.query('INSERT INTO only_one VALUES (9)');
+          await tx.query('SET SESSION innodb_lock_wait_timeout = 1');
+          await tx.query('INSERT INTO only_one VALUES (9)');
+        });
+      }
       if (message.text === 'throw') throw new Error('after its commit');
     });
     await worker.run({ untilEmpty: true });

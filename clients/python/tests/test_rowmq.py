@@ -208,7 +208,7 @@ class Handling(unittest.TestCase):
             self.assertEqual(cursor.fetchone(), (0,))
 
     def test_a_handler_that_commits_has_its_message_dead_lettered(self):
-        for bodies in (["commit"], ["throw"], ["first", "commit", "last"], ["first", "throw", "last"]):
+        for bodies in (["commit"], ["throw"], ["first", "commit", "last"], ["first", "throw", "last"], ["wait"]):
             send("commits", *bodies)
             settled = {}
             worker = rowmq.Worker(
@@ -219,8 +219,15 @@ class Handling(unittest.TestCase):
             @worker.handler("commits", transactional=True)
             def handle(tx, message):
                 tx.execute("INSERT INTO effect (msg_id) VALUES (%s)", (message.id,))
-                if message.text in ("commit", "throw"):
+                if message.text in ("commit", "throw", "wait"):
                     tx.connection.commit()
+                if message.text == "wait":
+                    # For a lock, in vain: the server undoes the statement only.
+                    with connect() as other, other.cursor() as cursor:
+                        other.begin()
+                        cursor.execute("INSERT INTO only_one VALUES (8)")
+                        tx.execute("SET SESSION innodb_lock_wait_timeout = 1")
+                        tx.execute("INSERT INTO only_one VALUES (8)")
                 if message.text == "throw":
                     raise ValueError("after its commit")
 

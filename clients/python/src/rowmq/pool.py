@@ -17,9 +17,6 @@ from .verdict import Release, Verdict, verdict_of
 
 VERSION = 1
 
-#: In characters: an answer has at most 64 KiB, and the queue keeps far less.
-LONGEST_REASON = 8_000
-
 
 def serve(handler: Callable[[Message], Optional[Verdict]], *, max_messages: int = 0) -> None:
     """Handles one message after another until the consumer ends the pool.
@@ -65,7 +62,7 @@ def _answer(
     if verdict is not None:
         answer["verdict"] = verdict.word
         if verdict.reason and not isinstance(verdict, Release):
-            answer["reason"] = verdict.reason[:LONGEST_REASON]
+            answer["reason"] = verdict.reason
         if verdict.delay is not None:
             answer["delay"] = verdict.delay
     if last:

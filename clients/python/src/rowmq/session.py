@@ -22,6 +22,9 @@ WAIT = 1
 #: may succeed the next time.
 _AGAIN = frozenset((1213, 1205, 1020))
 
+#: A lock did not come: most servers undo the statement only.
+_NO_LOCK = 1205
+
 #: How often a transaction is tried again before its message has failed.
 _TRIES = 5
 
@@ -108,8 +111,8 @@ class Session:
         self._lock = threading.Lock()
         self._is_shared = False
         self._in_transaction = False
-        # The server has undone the transaction although the handler goes on.
-        self._is_undone = False
+        # The error by which the server has undone the transaction although the handler goes on.
+        self._undone_by: Optional[int] = None
         self._spoke = self._beaten = time.monotonic()
         self._is_closed = threading.Event()
         # Of its own for each session: one that waits for a dead network must not silence the others.
@@ -126,7 +129,7 @@ class Session:
     def execute(self, sql: str, args: Any = None) -> Rows:
         """Runs a statement and reads all that it returns."""
         with self._lock, refusals():
-            if self._is_undone:
+            if self._undone_by is not None:
                 raise RuntimeError("the server has undone the transaction after an error before")
             cursor = self._connection.cursor()
             try:
@@ -135,7 +138,8 @@ class Session:
                 while cursor.nextset():
                     pass
             except Exception as error:
-                self._is_undone = self._in_transaction and code_of(error) in _AGAIN
+                code = code_of(error)
+                self._undone_by = code if self._in_transaction and code in _AGAIN else None
                 raise
             finally:
                 self._spoke = time.monotonic()
@@ -240,18 +244,33 @@ class Session:
         # An asyncio.CancelledError, for one, is no Exception.
         except BaseException as error:
             failure = error
-            if is_in_work and not self._is_undone and code_of(error) not in _AGAIN:
+            if is_in_work:
                 try:
-                    self._to_savepoint("ROLLBACK TO SAVEPOINT rowmq_work")
+                    self._undo_work(error)
                 except TransactionEnded as ended:
                     failure = ended
-                except Exception as lost:
-                    raise SessionLost(str(lost)) from lost
             self.rollback()
             return failure
         finally:
             self._is_shared = False
         return None
+
+    def _undo_work(self, error: BaseException) -> None:
+        """Returns to the savepoint; raises TransactionEnded if the handler has ended the transaction."""
+        code, self._undone_by = self._undone_by or code_of(error), None
+        if code in _AGAIN and code != _NO_LOCK:
+            return  # the server has undone all of it
+        try:
+            self._to_savepoint("ROLLBACK TO SAVEPOINT rowmq_work")
+        except TransactionEnded:
+            if code != _NO_LOCK or not self._undoes_all_without_a_lock():
+                raise
+        except Exception as lost:
+            raise SessionLost(str(lost)) from lost
+
+    def _undoes_all_without_a_lock(self) -> bool:
+        row = self.execute("SELECT @@innodb_rollback_on_timeout AS yes").fetchone()
+        return bool(row["yes"] if isinstance(row, dict) else row[0])
 
     def _to_savepoint(self, statement: str) -> None:
         try:
@@ -279,7 +298,7 @@ class Session:
 
     def rollback(self) -> None:
         """Undoes what is open. A session that cannot do that is lost."""
-        self._in_transaction = self._is_undone = False
+        self._in_transaction, self._undone_by = False, None
         try:
             self.execute("ROLLBACK")
         except Exception as error:

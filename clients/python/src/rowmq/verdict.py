@@ -8,6 +8,9 @@ from typing import Optional, Union
 
 Delay = Union[int, float, timedelta]
 
+#: In bytes.
+LONGEST_REASON = 8192
+
 #: In seconds; the queue refuses a longer one.
 LONGEST_DELAY = 315_360_000.0
 
@@ -19,8 +22,8 @@ class Verdict(Exception):
 
     def __init__(self, reason: object = "", delay: Optional[Delay] = None) -> None:
         super().__init__(reason)
-        # The queue keeps text in UTF-8, and delays of up to ten years.
-        self.reason = str(reason).encode("utf-8", "replace").decode()
+        # The queue keeps so much text, in UTF-8, and delays of up to ten years.
+        self.reason = str(reason).encode("utf-8", "replace")[:LONGEST_REASON].decode("utf-8", "ignore")
         if isinstance(delay, timedelta):
             delay = delay.total_seconds()
         if delay is not None and not math.isfinite(delay):
