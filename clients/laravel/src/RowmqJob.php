@@ -11,7 +11,6 @@ use Illuminate\Queue\Jobs\Job;
 use Illuminate\Queue\TimeoutExceededException;
 use Rowmq\DeadLetter;
 use Rowmq\Delivery;
-use Rowmq\DeliveryLost;
 use Rowmq\Retry;
 use Rowmq\Session;
 use Rowmq\SessionLost;
@@ -144,9 +143,7 @@ final class RowmqJob extends Job implements JobContract
         }
         $this->isInWork = $this->isSettled = $this->deleted = $this->released = $this->failed = false;
         $this->rowmq->rollBack($this->session);
-        if ($error instanceof DeliveryLost) {
-            $this->isSettled = $this->deleted = true;
-        } elseif ($ended !== null) {
+        if ($ended !== null) {
             // Its effects cannot be undone: it must not run again.
             $this->fail($ended);
         } elseif ($this->instead !== null) {
@@ -202,7 +199,7 @@ final class RowmqJob extends Job implements JobContract
         parent::fail($e);
     }
 
-    /** Settles the message once; returns what became of it. */
+    /** Settles the message once; returns what became of it. Throws if another worker has it. */
     private function settle(?Verdict $verdict): ?Verdict
     {
         if ($this->isSettled) {
@@ -213,13 +210,7 @@ final class RowmqJob extends Job implements JobContract
             $this->rowmq->rollBack($this->session);
         }
         $this->isInDoubt = $this->session->isInTransaction();
-        try {
-            $verdict = $this->session->settleAlone($this->delivery, $verdict);
-        } catch (DeliveryLost $error) {
-            // Another worker has it: this one has neither to release nor to fail it.
-            $this->isSettled = $this->deleted = true;
-            throw $error;
-        }
+        $verdict = $this->session->settleAlone($this->delivery, $verdict);
         $this->isSettled = true;
         return $verdict;
     }

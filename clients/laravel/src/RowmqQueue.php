@@ -72,25 +72,37 @@ final class RowmqQueue extends Queue implements QueueContract
     public function bulk($jobs, $data = '', $queue = null)
     {
         $topic = $this->getQueue($queue);
-        $this->together(function () use ($jobs, $data, $queue, $topic): void {
+        [$afterCommit, $now] = $this->partitionJobsByAfterCommit((array) $jobs);
+        $this->together(function () use ($now, $data, $queue, $topic): void {
             $messages = [];
-            foreach ((array) $jobs as $job) {
-                $delay = is_object($job) ? $this->getAttributeValue($job, Delay::class, 'delay') : null;
+            foreach ($now as $job) {
                 // Delays and unique keys are for single messages.
-                if ($delay !== null) {
-                    $this->later($delay, $job, $data, $queue);
-                } elseif ($job instanceof HasMessageOptions || $this->shouldDispatchAfterCommit($job)) {
-                    $this->push($job, $data, $queue);
-                } else {
-                    $collect = static function (string $payload) use (&$messages): string {
-                        $messages[] = ['body' => $payload, 'id' => $id = (string) Str::uuid7()];
-                        return $id;
-                    };
-                    $this->enqueueUsing($job, $this->createPayload($job, $topic, $data), $queue, null, $collect);
+                if ($job instanceof HasMessageOptions || $this->delayOf($job) !== null) {
+                    $this->one($job, $data, $queue);
+                    continue;
                 }
+                $collect = static function (string $payload) use (&$messages): string {
+                    $messages[] = ['body' => $payload, 'id' => $id = (string) Str::uuid7()];
+                    return $id;
+                };
+                $this->enqueueUsing($job, $this->createPayload($job, $topic, $data), $queue, null, $collect);
             }
             sendAll($this->database()->getPdo(), $topic, $messages);
         });
+        foreach ($afterCommit as $job) {
+            $this->one($job, $data, $queue);
+        }
+    }
+
+    private function one(mixed $job, mixed $data, mixed $queue): void
+    {
+        $delay = $this->delayOf($job);
+        $delay === null ? $this->push($job, $data, $queue) : $this->later($delay, $job, $data, $queue);
+    }
+
+    private function delayOf(mixed $job): mixed
+    {
+        return is_object($job) ? $this->getAttributeValue($job, Delay::class, 'delay') : null;
     }
 
     public function pop($queue = null, int $index = 0): ?RowmqJob

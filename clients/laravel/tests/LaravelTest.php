@@ -5,6 +5,7 @@
 
 declare(strict_types=1);
 
+use Illuminate\Contracts\Debug\ExceptionHandler;
 use Illuminate\Foundation\Application;
 use Illuminate\Support\Facades\{Artisan, Bus, DB, Event, Queue};
 use PHPUnit\Framework\Attributes\DataProvider;
@@ -13,11 +14,16 @@ use PHPUnit\Framework\TestCase;
 final class LaravelTest extends TestCase
 {
     private static Application $app;
+    /** @var list<string> */
+    private static array $reported = [];
 
     public static function setUpBeforeClass(): void
     {
         self::$app = require __DIR__ . '/app.php';
         self::$app->make(Illuminate\Contracts\Console\Kernel::class)->bootstrap();
+        self::$app->make(ExceptionHandler::class)->reportable(static function (Throwable $error): void {
+            self::$reported[] = $error->getMessage();
+        });
         // The runner watches over its own.
         restore_error_handler();
         restore_exception_handler();
@@ -25,7 +31,7 @@ final class LaravelTest extends TestCase
 
     protected function setUp(): void
     {
-        Work::$failed = [];
+        Work::$failed = self::$reported = [];
         DB::purge('mysql');
         DB::connection('other')->unprepared('DELETE FROM effect');
         DB::connection('other')->unprepared('DELETE FROM queue_dead');
@@ -99,6 +105,12 @@ final class LaravelTest extends TestCase
         self::assertSame(4, self::left('many'));
         self::work('many', 1);
         self::assertSame([1, 1, 1], self::effects());
+        // It waits for the commit of another connection.
+        DB::connection('other')->beginTransaction();
+        Queue::bulk([(new Plain())->afterCommit()], queue: 'many');
+        self::assertSame(1, self::left('many'));
+        DB::connection('other')->commit();
+        self::assertSame(2, self::left('many'));
     }
 
     public function testOptionsOfTheMessageAreTheJobs(): void
@@ -136,6 +148,7 @@ final class LaravelTest extends TestCase
             'it throws in a transaction' => ['begin and throw', [1, 2], [2], 0, 0],
             'it is released in a transaction' => ['release in a transaction', [1, 2, 7], [2], 0, 0],
             'it goes on when it is released' => ['release and go on', [1, 2, 7], [2], 0, 0],
+            'it goes on when it fails' => ['fail and go on', [1, 7], [], 1, 1],
             'a callback throws after its commit' => ['throw after the commit', [1], [1], 1, 0, 1],
             'it is deleted in a transaction that is undone' => ['delete and undo', [1, 2], [2], 0, 0],
             'its session is lost' => ['lose', [1, 2], [2], 0, 0],
@@ -187,6 +200,20 @@ final class LaravelTest extends TestCase
         ExactlyOnce::dispatch('begin')->onQueue('outcome');
         self::work('outcome', tries: 1);
         self::assertSame([[], ['the job has left a transaction open']], [self::effects(), Work::$failed]);
+    }
+
+    public function testTheReasonIsKeptThoughATransactionIsOpen(): void
+    {
+        Work::dispatch('begin and throw')->onQueue('outcome');
+        self::work('outcome', tries: 1);
+        self::assertSame(['RuntimeException: in a transaction'], self::dead('outcome'));
+    }
+
+    public function testAnErrorAfterTheCommitIsReported(): void
+    {
+        ExactlyOnce::dispatch('throw after the commit')->onQueue('outcome');
+        self::work('outcome', tries: 1);
+        self::assertSame([[1], [], ['it is committed']], [self::effects(), Work::$failed, self::$reported]);
     }
 
     public function testAListenerIsTransactional(): void

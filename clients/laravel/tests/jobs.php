@@ -52,6 +52,7 @@ class Work implements ShouldQueue, HasMessageOptions
             'define and throw' => $this->define(),
             'release in a transaction' => DB::transaction(fn () => [$this->more(), $this->release(0)]),
             'release and go on' => [$this->release(0), $this->more()],
+            'fail and go on' => [$this->fail('hopeless'), $this->more()],
             'delete and roll back' => [$this->delete(), DB::rollBack()],
             'throw after the commit' => DB::afterCommit(fn () => throw new RuntimeException('it is committed')),
             'commit' => DB::commit(),
