@@ -76,6 +76,22 @@ export interface Message {
   readonly text: string;
   /** The body as JSON. */
   readonly json: any;
+  /**
+   * Keeps how far the work has come, up to 1 MiB, and 0 to 100 percent of it: the next delivery goes on
+   * from there. A handler in a transaction keeps it with its work only. Not in a pool.
+   */
+  checkpoint(state: string | Uint8Array, progress?: number): Promise<void>;
+  /** Returns what was kept last, by this delivery or one before it. */
+  lastCheckpoint(): Promise<Checkpoint | undefined>;
+}
+
+/** How far the work on a message had come: what a handler has kept of it. */
+export interface Checkpoint {
+  readonly deliveryNo: number;
+  readonly savedAt: Date;
+  /** In percent. */
+  readonly progress?: number;
+  readonly state: Buffer;
 }
 
 /** A decision about a message other than ack: a handler throws or returns one. */

@@ -67,7 +67,7 @@ async fn with_effects(topics: &[&str]) -> TestDatabase {
 }
 
 /// The topics of a package's own tests.
-const TOPICS: [&str; 23] = [
+const TOPICS: [&str; 24] = [
     "sending",
     "refusals",
     "unique",
@@ -91,6 +91,7 @@ const TOPICS: [&str; 23] = [
     "low",
     "outcome",
     "limited",
+    "checkpoints",
 ];
 
 /// Runs a package's own tests.

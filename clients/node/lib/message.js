@@ -1,7 +1,21 @@
 /** A message that is being handled. */
 export class Message {
-  constructor(fields) {
+  #checkpoints;
+
+  constructor(fields, checkpoints) {
     Object.assign(this, fields);
+    this.#checkpoints = checkpoints;
+  }
+
+  /** Keeps how far the work has come, and 0 to 100 percent of it, for the next delivery. */
+  async checkpoint(state, progress) {
+    if (!this.#checkpoints) throw new Error('a worker of this package keeps checkpoints, and a pool does not');
+    await this.#checkpoints.keep(Buffer.from(state), progress ?? null);
+  }
+
+  /** Returns what was kept last, by this delivery or one before it. */
+  async lastCheckpoint() {
+    return this.#checkpoints?.last();
   }
 
   /** The body as UTF-8. */

@@ -123,12 +123,27 @@ export class Session {
     try {
       const values = [this.#topic, limit, wait];
       const [[rows]] = await this.run('query', 'CALL queue_claim(?, ?, ?)', values);
-      return rows.map((row) => ({ token: String(row.delivery), message: message(this.#topic, row) }));
+      return rows.map((row) => {
+        const token = String(row.delivery);
+        return { token, message: message(this.#topic, row, this.#checkpoints(token)) };
+      });
     } catch (error) {
       if (error instanceof Refused) throw error;
       if (AGAIN.has(error.errno)) return [];
       throw lost(error);
     }
+  }
+
+  #checkpoints(token) {
+    return {
+      keep: (state, progress) => this.run('query', 'CALL queue_checkpoint(?, ?, ?)', [token, state, progress]),
+      last: async () => {
+        const [[[row]]] = await this.run('query', 'CALL queue_last_checkpoint(?)', [token]);
+        if (!row) return undefined;
+        const { delivery_no: deliveryNo, saved_at: savedAt, progress, state } = row;
+        return { deliveryNo, savedAt: moment(savedAt), progress: progress ?? undefined, state: buffer(state) };
+      },
+    };
   }
 
   async #settle(deliveries, verdict) {
@@ -274,18 +289,23 @@ function codeOf(error) {
   return error?.errno ?? error?.cause?.errno ?? error?.original?.errno;
 }
 
-function message(topic, row) {
-  return new Message({
+function moment(value) {
+  return value instanceof Date ? value : new Date(`${value}Z`);
+}
+
+function message(topic, row, checkpoints) {
+  const fields = {
     topic,
     id: String(row.msg_id),
     deliveryNo: Number(row.delivery_no),
     failures: Number(row.failures),
-    enqueuedAt: row.enqueued_at instanceof Date ? row.enqueued_at : new Date(`${row.enqueued_at}Z`),
+    enqueuedAt: moment(row.enqueued_at),
     body: buffer(row.body) ?? Buffer.alloc(0),
     key: buffer(row.key),
     bizId: buffer(row.biz_id),
     headers: headers(row.headers),
-  });
+  };
+  return new Message(fields, checkpoints);
 }
 
 function headers(value) {

@@ -173,6 +173,27 @@ test('each verdict is thrown or returned', async () => {
   }
 });
 
+test('a checkpoint is there for the next delivery', async () => {
+  const state = Buffer.from([0x70, 0, 0xff]);
+  for (const transactional of [false, true]) {
+    await send('checkpoints', 'x');
+    const found = [];
+    const worker = new rowmq.Worker(url);
+    worker.handler('checkpoints', { transactional }, async (...given) => {
+      const message = given.at(-1);
+      const last = await message.lastCheckpoint();
+      found.push(last && [last.deliveryNo, last.progress, last.state]);
+      await message.checkpoint(state, 40);
+      return message.deliveryNo === 1 ? new rowmq.Release() : undefined;
+    });
+    await worker.run({ untilEmpty: true });
+    // What a transaction has kept is undone with its work.
+    assert.deepEqual(found, [undefined, transactional ? undefined : [1, 40, state]]);
+  }
+  const [[row]] = await withConnection((connection) => connection.query('SELECT COUNT(*) AS n FROM queue_checkpoint'));
+  assert.equal(Number(row.n), 0);
+});
+
 test('an error of a statement that the handler swallows acks nothing', async () => {
   await send('swallow', 'lock', 'other');
   const before = (await effects())[0];

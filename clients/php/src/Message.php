@@ -25,7 +25,27 @@ final class Message
         public readonly ?string $bizId = null,
         public readonly array $headers = [],
         public readonly ?string $traceparent = null,
+        private readonly ?\Closure $keep = null,
+        private readonly ?\Closure $last = null,
     ) {
+    }
+
+    /**
+     * Keeps how far the work has come, up to 1 MiB, and 0 to 100 percent of it: the next delivery goes on
+     * from there. A handler in a transaction keeps it with its work only. Not in a pool.
+     */
+    public function checkpoint(string $state, ?int $progress = null): void
+    {
+        if ($this->keep === null) {
+            throw new \LogicException('a worker of this package keeps checkpoints, and a pool does not');
+        }
+        ($this->keep)($state, $progress);
+    }
+
+    /** Returns what was kept last, by this delivery or one before it. */
+    public function lastCheckpoint(): ?Checkpoint
+    {
+        return $this->last === null ? null : ($this->last)();
     }
 
     /** Returns the body as JSON, objects as arrays. */
@@ -38,7 +58,7 @@ final class Message
      * @internal Of a row of queue_claim.
      * @param array<string, mixed> $row
      */
-    public static function ofRow(string $topic, array $row): self
+    public static function ofRow(string $topic, array $row, \Closure $keep, \Closure $last): self
     {
         return new self(
             topic: $topic,
@@ -50,6 +70,8 @@ final class Message
             key: $row['key'],
             bizId: $row['biz_id'],
             headers: self::headersOf($row['headers']),
+            keep: $keep,
+            last: $last,
         );
     }
 
@@ -75,7 +97,8 @@ final class Message
         );
     }
 
-    private static function moment(string $text): \DateTimeImmutable
+    /** @internal */
+    public static function moment(string $text): \DateTimeImmutable
     {
         return new \DateTimeImmutable($text, new \DateTimeZone('UTC'));
     }

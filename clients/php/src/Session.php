@@ -189,8 +189,26 @@ final class Session
             throw self::lost($error);
         }
         $this->beaten = hrtime(true) / 1e9;
-        $delivery = static fn (array $row) => new Delivery((string) $row['delivery'], Message::ofRow($topic, $row));
-        return array_map($delivery, $rows->all);
+        return array_map(fn (array $row) => $this->delivery($topic, $row), $rows->all);
+    }
+
+    /** @param array<string, mixed> $row */
+    private function delivery(string $topic, array $row): Delivery
+    {
+        $token = (string) $row['delivery'];
+        $keep = function (string $state, ?int $progress) use ($token): void {
+            $this->execute('CALL queue_checkpoint(?, ?, ?)', [$token, $state, $progress]);
+        };
+        $last = function () use ($token): ?Checkpoint {
+            $row = $this->execute('CALL queue_last_checkpoint(?)', [$token])->first();
+            return $row === null ? null : new Checkpoint(
+                (int) $row['delivery_no'],
+                Message::moment((string) $row['saved_at']),
+                $row['progress'] === null ? null : (int) $row['progress'],
+                (string) $row['state'],
+            );
+        };
+        return new Delivery($token, Message::ofRow($topic, $row, $keep, $last));
     }
 
     /**

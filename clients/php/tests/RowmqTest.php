@@ -243,6 +243,24 @@ final class RowmqTest extends TestCase
         self::assertSame(1, self::effects() - $before);
     }
 
+    public function testACheckpointIsThereForTheNextDelivery(): void
+    {
+        foreach ([false, true] as $transactional) {
+            self::sent('checkpoints', 'x');
+            $found = [];
+            self::silently(function (mixed ...$given) use (&$found): ?Verdict {
+                $message = end($given);
+                $last = $message->lastCheckpoint();
+                $found[] = $last === null ? null : [$last->deliveryNo, $last->progress, $last->state];
+                $message->checkpoint("page 7 \xff", 40);
+                return $message->deliveryNo === 1 ? new Release() : null;
+            }, 'checkpoints', $transactional);
+            // What a transaction has kept is undone with its work.
+            self::assertSame([null, $transactional ? null : [1, 40, "page 7 \xff"]], $found);
+        }
+        self::assertSame(0, (int) self::connect()->query('SELECT COUNT(*) FROM queue_checkpoint')->fetchColumn());
+    }
+
     public function testAProcedureThatFailsAfterItsRowsAcksNothing(): void
     {
         $code = "SELECT 1; INSERT INTO effect VALUES ('x', 1); SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = 1644";

@@ -178,6 +178,27 @@ class Handling(unittest.TestCase):
         worker.run(until_empty=True)
         self.assertEqual(calls, [0, 0, 0])
 
+    def test_a_checkpoint_is_there_for_the_next_delivery(self):
+        for transactional in (False, True):
+            send("checkpoints", "x")
+            found = []
+            worker = rowmq.Worker(os.environ["ROWMQ_URL"])
+
+            def handle(*given):
+                message = given[-1]
+                last = message.last_checkpoint()
+                found.append(last and (last.delivery_no, last.progress, last.state))
+                message.checkpoint(b"page 7 \xff", 40)
+                return rowmq.Release() if message.delivery_no == 1 else None
+
+            worker.handler("checkpoints", transactional=transactional)(handle)
+            worker.run(until_empty=True)
+            # What a transaction has kept is undone with its work.
+            self.assertEqual(found, [None, None if transactional else (1, 40, b"page 7 \xff")])
+        with connect() as connection, connection.cursor() as cursor:
+            cursor.execute("SELECT COUNT(*) FROM queue_checkpoint")
+            self.assertEqual(cursor.fetchone(), (0,))
+
     def test_an_error_of_a_statement_that_the_handler_swallows_acks_nothing(self):
         send("swallow", "lock", "other")
         holder = connect()

@@ -15,7 +15,7 @@ from .errors import (
     TopicFull,
     TopicNotFound,
 )
-from .message import Message
+from .message import Checkpoint, Message
 from .pool import serve
 from .sending import NewMessage, Sent, send, send_all
 from .session import Rows, Transaction
@@ -25,6 +25,7 @@ from .worker import Worker
 __all__ = [
     "AccessDenied",
     "BodyTooLarge",
+    "Checkpoint",
     "DeadLetter",
     "DeliveryLost",
     "Discard",

@@ -6,11 +6,13 @@ import json
 import logging
 import threading
 import time
+from dataclasses import replace
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from .errors import DeliveryLost, Refused, code_of, refusals
-from .message import Message
+from .message import Checkpoint, Message
 from .verdict import DeadLetter, Retry, Verdict, verdict_of
 
 log = logging.getLogger("rowmq")
@@ -187,7 +189,24 @@ class Session:
         self._beaten = time.monotonic()
         names = [column[0] for column in rows.description or ()]
         found = [row if isinstance(row, dict) else dict(zip(names, row)) for row in rows]
-        return [(_text(row["delivery"]), _message(self._topic, row)) for row in found]
+        return [self._delivery(row) for row in found]
+
+    def _delivery(self, row: Dict[str, Any]) -> Delivery:
+        token = _text(row["delivery"])
+        keep, last = partial(self._checkpoint, token), partial(self._last_checkpoint, token)
+        return token, replace(_message(self._topic, row), _keep=keep, _last=last)
+
+    def _checkpoint(self, token: str, state: bytes, progress: Optional[int]) -> None:
+        self.execute("CALL queue_checkpoint(%s, %s, %s)", (token, state, progress))
+
+    def _last_checkpoint(self, token: str) -> Optional[Checkpoint]:
+        rows = self.execute("CALL queue_last_checkpoint(%s)", (token,))
+        names = [column[0] for column in rows.description or ()]
+        for row in rows:
+            found = row if isinstance(row, dict) else dict(zip(names, row))
+            state = _bytes(found["state"]) or b""
+            return Checkpoint(int(found["delivery_no"]), _utc(found["saved_at"]), found["progress"], state)
+        return None
 
     def settle(self, deliveries: List[Delivery], verdict: Optional[Verdict]) -> None:
         """Settles them, in the open transaction or in one of its own."""
