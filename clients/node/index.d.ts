@@ -77,15 +77,15 @@ export interface Message {
   /** The body as JSON. */
   readonly json: any;
   /**
-   * Keeps how far the work has come, up to 1 MiB, and 0 to 100 percent of it: the next delivery goes on
-   * from there. A handler in a transaction keeps it with its work only. Not in a pool.
+   * Saves how far the work has come, up to 1 MiB, and 0 to 100 percent of it: the next delivery goes on
+   * from there. Not in a pool, nor in a handler in a transaction.
    */
   checkpoint(state: string | Uint8Array, progress?: number): Promise<void>;
-  /** Returns what was kept last, by this delivery or one before it. */
+  /** Returns what was saved last, by this delivery or one before it. */
   lastCheckpoint(): Promise<Checkpoint | undefined>;
 }
 
-/** How far the work on a message had come: what a handler has kept of it. */
+/** How far the work on a message had come: what a handler has saved of it. */
 export interface Checkpoint {
   readonly deliveryNo: number;
   readonly savedAt: Date;

@@ -21,8 +21,9 @@ BEGIN
   END IF;
   UPDATE queue_worker SET beat_no = beat_no + 1, beat_at = UTC_TIMESTAMP(6) WHERE id = the_worker AND state = 'alive';
   CALL queue_refuse_killed(ROW_COUNT());
-  -- As a worker reads it with its pulse (store/floor.rs). So few that none is cut off.
-  SELECT GROUP_CONCAT(delivery) INTO @queue_asked_to_stop FROM (
+  -- As a worker reads it with its pulse (store/floor.rs). A list that is cut off would end in another delivery.
+  /*M! SET STATEMENT group_concat_max_len = 65536 FOR */
+  SELECT /*+ SET_VAR(group_concat_max_len = 65536) */ GROUP_CONCAT(delivery) INTO @queue_asked_to_stop FROM (
     SELECT CONCAT_WS('.', m.worker_id, m.claim_no, m.id) AS delivery
     FROM queue_cancellation x STRAIGHT_JOIN queue_message m FORCE INDEX (queue_message_id) ON m.id = x.row_id
     WHERE x.requested_at > UTC_TIMESTAMP(6) - INTERVAL 30 SECOND AND m.worker_id = the_worker LIMIT 16) asked;

@@ -1,4 +1,4 @@
--- Keeps how far the work on a delivery has come, as queue-core/src/store/checkpoint.rs: in the transaction
+-- Saves how far the work on a delivery has come, as queue-core/src/store/checkpoint.rs: in the transaction
 -- that is open, or at once.
 CREATE PROCEDURE queue_checkpoint(
   IN in_delivery VARBINARY(255),
@@ -7,21 +7,30 @@ CREATE PROCEDURE queue_checkpoint(
 )
   MODIFIES SQL DATA
   SQL SECURITY DEFINER
-  COMMENT 'Keep how far the work on a delivery has come, for the next delivery to go on from there.'
+  COMMENT 'Save how far the work on a delivery has come, for the next delivery to go on from there.'
 BEGIN
   DECLARE the_topic    INT UNSIGNED;
   DECLARE the_priority TINYINT UNSIGNED;
   DECLARE the_row      BIGINT UNSIGNED;
   DECLARE the_worker   BIGINT UNSIGNED;
   DECLARE the_claim    BIGINT UNSIGNED;
+  DECLARE the_open     BOOLEAN;
+  DECLARE the_killed   BOOLEAN;
+  DECLARE the_saved    INT;
 
   CALL queue_refuse_clock();
   IF COALESCE(LENGTH(in_state) > 1048576, FALSE) OR COALESCE(in_progress NOT BETWEEN 0 AND 100, FALSE) THEN
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: a checkpoint has at most 1048576 bytes, and its progress is 0 to 100 percent, or NULL', MYSQL_ERRNO = 31031;
   END IF;
-  CALL queue_held(in_delivery, the_topic, the_priority, the_row, the_worker, the_claim);
+  BEGIN
+    -- Within a trigger or a stored function all is one statement.
+    DECLARE EXIT HANDLER FOR 1422 BEGIN END;
+    CALL queue_undo_killed(the_open, the_killed);
+  END;
+  CALL queue_held(in_delivery, TRUE, the_topic, the_priority, the_row, the_worker, the_claim);
   SET @queue_checkpoints = 1;
-  -- An earlier delivery replaces nothing. What decides is set last: columns are set from left to right.
+  -- The checkpoint of an earlier delivery never replaces that of a later one: outside a transaction the claim may
+  -- be taken back in between. What decides is set last: columns are set from left to right.
   INSERT INTO queue_checkpoint (topic_id, msg_id, enqueued_at, delivery_no, saved_at, progress, state)
     SELECT topic_id, msg_id, enqueued_at, delivery_no, UTC_TIMESTAMP(6), in_progress, COALESCE(in_state, '')
     FROM queue_message m FORCE INDEX (PRIMARY)
@@ -33,8 +42,10 @@ BEGIN
       delivery_no = IF(VALUES(enqueued_at) <> queue_checkpoint.enqueued_at OR VALUES(delivery_no) >= queue_checkpoint.delivery_no, VALUES(delivery_no), queue_checkpoint.delivery_no),
       enqueued_at = VALUES(enqueued_at);
   IF ROW_COUNT() = 0 THEN
-    -- The claim was taken back in between, or a KILL has left nothing to be found.
-    CALL queue_held(in_delivery, the_topic, the_priority, the_row, the_worker, the_claim);
-    CALL queue_refuse_killed(0);
+    -- It stands there already, or a KILL has hidden the message's row.
+    SELECT COUNT(*) INTO the_saved FROM queue_message m FORCE INDEX (PRIMARY) STRAIGHT_JOIN queue_checkpoint k FORCE INDEX (PRIMARY)
+        ON k.topic_id = m.topic_id AND k.msg_id = m.msg_id AND k.enqueued_at = m.enqueued_at
+      WHERE m.topic_id = the_topic AND m.priority = the_priority AND m.id = the_row;
+    CALL queue_refuse_killed(the_saved);
   END IF;
 END

@@ -1,6 +1,8 @@
 -- Not for callers. Where the message of a delivery lies that this session holds; any other is refused.
+-- in_locks: nothing takes the claim back before the open transaction ends.
 CREATE PROCEDURE queue_held(
   IN  in_delivery  VARBINARY(255),
+  IN  in_locks     BOOLEAN,
   OUT out_topic    INT UNSIGNED,
   OUT out_priority TINYINT UNSIGNED,
   OUT out_row      BIGINT UNSIGNED,
@@ -28,6 +30,10 @@ BEGIN
     WHERE c.worker_id = out_worker AND c.claim_no = out_claim AND c.conn_id = CONNECTION_ID()
       AND IS_USED_LOCK(CONCAT('queue:', LOWER(HEX(w.instance)))) = CONNECTION_ID()
       AND m.worker_id = c.worker_id AND m.claim_no = c.claim_no;
+  IF out_topic IS NOT NULL AND in_locks THEN
+    SELECT topic_id INTO out_topic FROM queue_message FORCE INDEX (PRIMARY)
+      WHERE topic_id = out_topic AND priority = out_priority AND id = out_row AND worker_id = out_worker AND claim_no = out_claim FOR UPDATE;
+  END IF;
   IF out_topic IS NULL THEN
     SET the_text = LEFT(CONCAT('queue: this session does not hold ', the_token, ' any more: ROLLBACK, it is done or another consumer has it'), 128);
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = the_text, MYSQL_ERRNO = 31015;

@@ -4,7 +4,7 @@ CREATE PROCEDURE queue_last_checkpoint(
 )
   READS SQL DATA
   SQL SECURITY DEFINER
-  COMMENT 'Return how far the work on the message of a delivery had come. No row: nothing was kept.'
+  COMMENT 'Return how far the work on the message of a delivery had come. No row: nothing was saved.'
 BEGIN
   DECLARE the_topic    INT UNSIGNED;
   DECLARE the_priority TINYINT UNSIGNED;
@@ -12,7 +12,7 @@ BEGIN
   DECLARE the_worker   BIGINT UNSIGNED;
   DECLARE the_claim    BIGINT UNSIGNED;
 
-  CALL queue_held(in_delivery, the_topic, the_priority, the_row, the_worker, the_claim);
+  CALL queue_held(in_delivery, FALSE, the_topic, the_priority, the_row, the_worker, the_claim);
   SET @queue_checkpoints = 1;
   SELECT k.delivery_no, k.saved_at, k.progress, k.state
     FROM queue_message m FORCE INDEX (PRIMARY) STRAIGHT_JOIN queue_checkpoint k FORCE INDEX (PRIMARY)

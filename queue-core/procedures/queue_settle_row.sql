@@ -48,6 +48,7 @@ BEGIN
   DECLARE the_entry    DATETIME(6) DEFAULT NULL;
   DECLARE the_left     BIGINT UNSIGNED DEFAULT NULL;
   DECLARE the_looks    INT DEFAULT 0;
+  DECLARE the_saved    INT;
 
   SET out_verdict = CONVERT(in_verdict USING latin1);
   BEGIN
@@ -135,9 +136,12 @@ BEGIN
         ON DUPLICATE KEY UPDATE keep_until = VALUES(keep_until);
     END IF;
   END IF;
-  -- The session has kept or read checkpoints.
+  -- The session has saved or read checkpoints. What is not there must not lock the place where others insert.
   IF @queue_checkpoints = 1 AND out_verdict IN ('ack', 'discard') THEN
-    DELETE FROM queue_checkpoint WHERE topic_id = the_topic AND msg_id = the_id;
+    SELECT COUNT(*) INTO the_saved FROM queue_checkpoint WHERE topic_id = the_topic AND msg_id = the_id;
+    IF the_saved > 0 THEN
+      DELETE FROM queue_checkpoint WHERE topic_id = the_topic AND msg_id = the_id;
+    END IF;
   END IF;
   IF the_key IS NOT NULL AND out_verdict IN ('ack', 'repeated', 'dead-letter', 'discard') THEN
     DELETE FROM queue_unique WHERE topic_id = the_topic AND unique_key = the_key AND msg_id = the_id;

@@ -151,7 +151,7 @@ final class RowmqJob extends Job implements JobContract
         }
     }
 
-    /** What it throws is the reason if it is released. */
+    /** Takes what the job has thrown: it is the reason if the job is released. */
     public function hasThrown(\Throwable $exception): void
     {
         $this->exception = $exception;
@@ -193,7 +193,7 @@ final class RowmqJob extends Job implements JobContract
             return;
         }
         if (!$this->isDeleted()) {
-            // Before anyone hears of it.
+            // Before the listeners of the failure run.
             $this->settle(new DeadLetter($e === null ? 'the job has failed' : Verdict::of($e)->reason));
         }
         parent::fail($e);

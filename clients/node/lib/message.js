@@ -7,13 +7,13 @@ export class Message {
     this.#checkpoints = checkpoints;
   }
 
-  /** Keeps how far the work has come, and 0 to 100 percent of it, for the next delivery. */
+  /** Saves how far the work has come, and 0 to 100 percent of it, for the next delivery. */
   async checkpoint(state, progress) {
-    if (!this.#checkpoints) throw new Error('a worker of this package keeps checkpoints, and a pool does not');
-    await this.#checkpoints.keep(Buffer.from(state), progress ?? null);
+    if (!this.#checkpoints) throw new Error('a worker of this package saves checkpoints, and a pool does not');
+    await this.#checkpoints.save(Buffer.from(state), progress ?? null);
   }
 
-  /** Returns what was kept last, by this delivery or one before it. */
+  /** Returns what was saved last, by this delivery or one before it. */
   async lastCheckpoint() {
     return this.#checkpoints?.last();
   }

@@ -124,8 +124,9 @@ export class Session {
       const values = [this.#topic, limit, wait];
       const [[rows]] = await this.run('query', 'CALL queue_claim(?, ?, ?)', values);
       return rows.map((row) => {
-        const token = String(row.delivery);
-        return { token, message: message(this.#topic, row, this.#checkpoints(token)) };
+        const delivery = { token: String(row.delivery), isTransactional: false };
+        delivery.message = message(this.#topic, row, this.#checkpoints(delivery));
+        return delivery;
       });
     } catch (error) {
       if (error instanceof Refused) throw error;
@@ -134,11 +135,15 @@ export class Session {
     }
   }
 
-  #checkpoints(token) {
+  #checkpoints(delivery) {
     return {
-      keep: (state, progress) => this.run('query', 'CALL queue_checkpoint(?, ?, ?)', [token, state, progress]),
+      save: async (state, progress) => {
+        // Its commit ends the message, and its rollback undoes the checkpoint.
+        if (delivery.isTransactional) throw new Error('a handler in a transaction saves no checkpoints');
+        await this.run('query', 'CALL queue_checkpoint(?, ?, ?)', [delivery.token, state, progress]);
+      },
       last: async () => {
-        const [[[row]]] = await this.run('query', 'CALL queue_last_checkpoint(?)', [token]);
+        const [[[row]]] = await this.run('query', 'CALL queue_last_checkpoint(?)', [delivery.token]);
         if (!row) return undefined;
         const { delivery_no: deliveryNo, saved_at: savedAt, progress, state } = row;
         return { deliveryNo, savedAt: moment(savedAt), progress: progress ?? undefined, state: buffer(state) };
@@ -186,6 +191,7 @@ export class Session {
       await this.run('query', 'SAVEPOINT rowmq_work');
       isInWork = true;
       for (const delivery of deliveries) {
+        delivery.isTransactional = true;
         const verdict = checked(await handle(transaction, delivery.message));
         if (verdict) throw verdict;
       }

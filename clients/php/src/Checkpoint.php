@@ -4,7 +4,7 @@ declare(strict_types=1);
 
 namespace Rowmq;
 
-/** How far the work on a message had come: what a handler has kept of it. */
+/** How far the work on a message had come: what a handler has saved of it. */
 final class Checkpoint
 {
     /** @internal */

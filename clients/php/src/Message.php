@@ -25,24 +25,24 @@ final class Message
         public readonly ?string $bizId = null,
         public readonly array $headers = [],
         public readonly ?string $traceparent = null,
-        private readonly ?\Closure $keep = null,
+        private readonly ?\Closure $save = null,
         private readonly ?\Closure $last = null,
     ) {
     }
 
     /**
-     * Keeps how far the work has come, up to 1 MiB, and 0 to 100 percent of it: the next delivery goes on
-     * from there. A handler in a transaction keeps it with its work only. Not in a pool.
+     * Saves how far the work has come, up to 1 MiB, and 0 to 100 percent of it: the next delivery goes on
+     * from there. Not in a pool, nor in a handler in a transaction.
      */
     public function checkpoint(string $state, ?int $progress = null): void
     {
-        if ($this->keep === null) {
-            throw new \LogicException('a worker of this package keeps checkpoints, and a pool does not');
+        if ($this->save === null) {
+            throw new \LogicException('a worker of this package saves checkpoints, and a pool does not');
         }
-        ($this->keep)($state, $progress);
+        ($this->save)($state, $progress);
     }
 
-    /** Returns what was kept last, by this delivery or one before it. */
+    /** Returns what was saved last, by this delivery or one before it. */
     public function lastCheckpoint(): ?Checkpoint
     {
         return $this->last === null ? null : ($this->last)();
@@ -58,7 +58,7 @@ final class Message
      * @internal Of a row of queue_claim.
      * @param array<string, mixed> $row
      */
-    public static function ofRow(string $topic, array $row, \Closure $keep, \Closure $last): self
+    public static function ofRow(string $topic, array $row, \Closure $save, \Closure $last): self
     {
         return new self(
             topic: $topic,
@@ -70,7 +70,7 @@ final class Message
             key: $row['key'],
             bizId: $row['biz_id'],
             headers: self::headersOf($row['headers']),
-            keep: $keep,
+            save: $save,
             last: $last,
         );
     }

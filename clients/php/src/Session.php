@@ -196,7 +196,11 @@ final class Session
     private function delivery(string $topic, array $row): Delivery
     {
         $token = (string) $row['delivery'];
-        $keep = function (string $state, ?int $progress) use ($token): void {
+        $save = function (string $state, ?int $progress) use ($token): void {
+            if ($this->inTransaction) {
+                // Its commit ends the message, and its rollback undoes the checkpoint.
+                throw new \LogicException('a handler in a transaction saves no checkpoints');
+            }
             $this->execute('CALL queue_checkpoint(?, ?, ?)', [$token, $state, $progress]);
         };
         $last = function () use ($token): ?Checkpoint {
@@ -208,7 +212,7 @@ final class Session
                 (string) $row['state'],
             );
         };
-        return new Delivery($token, Message::ofRow($topic, $row, $keep, $last));
+        return new Delivery($token, Message::ofRow($topic, $row, $save, $last));
     }
 
     /**

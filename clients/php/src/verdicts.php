@@ -7,6 +7,7 @@ namespace Rowmq;
 /** A decision about a message other than ack: a handler throws or returns one. */
 abstract class Verdict extends \RuntimeException
 {
+    /** In bytes of UTF-8: the queue keeps no more. */
     private const LONGEST_REASON = 8192;
 
     /** In seconds; the queue refuses a longer one. */
@@ -19,7 +20,7 @@ abstract class Verdict extends \RuntimeException
     public function __construct(public readonly string $word, string|\Throwable $reason, ?float $delay)
     {
         $text = $reason instanceof \Throwable ? $reason->getMessage() : $reason;
-        // The queue keeps so much, in UTF-8.
+        // The queue keeps text in UTF-8.
         $text = substr($text, 0, self::LONGEST_REASON);
         $this->reason = isText($text) ? $text : self::cleaned($text);
         if ($delay !== null && !is_finite($delay)) {

@@ -188,12 +188,14 @@ class Handling(unittest.TestCase):
                 message = given[-1]
                 last = message.last_checkpoint()
                 found.append(last and (last.delivery_no, last.progress, last.state))
-                message.checkpoint(b"page 7 \xff", 40)
+                if transactional:
+                    self.assertRaises(RuntimeError, message.checkpoint, "page 7")
+                else:
+                    message.checkpoint(b"page 7 \xff", 40)
                 return rowmq.Release() if message.delivery_no == 1 else None
 
             worker.handler("checkpoints", transactional=transactional)(handle)
             worker.run(until_empty=True)
-            # What a transaction has kept is undone with its work.
             self.assertEqual(found, [None, None if transactional else (1, 40, b"page 7 \xff")])
         with connect() as connection, connection.cursor() as cursor:
             cursor.execute("SELECT COUNT(*) FROM queue_checkpoint")

@@ -70,7 +70,7 @@ async fn a_checkpoint_is_read_by_the_library_and_by_sql() {
     assert_eq!(last(&mut consumer, &held[0]).await, Some((2, None, b"page 8".to_vec())));
     // The statement itself checks this.
     scene.sql("UPDATE queue_checkpoint SET delivery_no = 5, state = 'later'").await;
-    assert_eq!(consumer.tried(&save(&held[0], "'earlier'")).await.unwrap_err(), 1317);
+    consumer.run(&save(&held[0], "'earlier'")).await;
     assert_eq!(last(&mut consumer, &held[0]).await, Some((5, None, b"later".to_vec())));
     scene.sql("UPDATE queue_checkpoint SET enqueued_at = enqueued_at - INTERVAL 1 DAY").await;
     assert_eq!(last(&mut consumer, &held[0]).await, None);
@@ -81,7 +81,7 @@ async fn a_checkpoint_is_read_by_the_library_and_by_sql() {
 }
 
 #[tokio::test]
-async fn a_checkpoint_is_refused_to_whom_does_not_hold_the_delivery() {
+async fn a_checkpoint_is_refused_to_a_session_that_does_not_hold_the_delivery() {
     let mut scene = Scene::new().await;
     scene.enqueue(2).await;
     let mut consumer = SqlConsumer::new(scene.db.url()).await;
@@ -103,9 +103,14 @@ async fn a_checkpoint_is_refused_to_whom_does_not_hold_the_delivery() {
         assert_eq!(consumer.refused(call).await, number, "{call}");
     }
     consumer.run(&save(&held[0], "REPEAT('x', 1048576)")).await;
+    // The claim is not taken back while the transaction with the checkpoint is open.
+    let free = "SELECT COUNT(*) FROM queue_message WHERE body = '0' FOR UPDATE SKIP LOCKED";
+    consumer.run("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED").await;
     consumer.run("START TRANSACTION").await;
     consumer.run(&save(&held[0], "'undone'")).await;
+    assert_eq!(scene.number(free).await, 0);
     consumer.run("ROLLBACK").await;
+    assert_eq!(scene.number(free).await, 1);
     let whole = last(&mut consumer, &held[0]).await.expect("a checkpoint").2;
     assert_eq!(whole.len(), 1 << 20);
     consumer.run(&settle(&held[0].delivery, "retry")).await;
@@ -127,6 +132,21 @@ async fn a_delivery_that_is_in_use_is_not_given_back_by_the_next_claim() {
 }
 
 #[tokio::test]
+async fn an_ack_without_a_checkpoint_locks_no_place_of_another_one() {
+    let mut scene = Scene::new().await;
+    scene.enqueue(2).await;
+    let mut consumer = SqlConsumer::new(scene.db.url()).await;
+    let mut other = SqlConsumer::new(scene.db.url()).await;
+    let (held, neighbour) = (consumer.claim(1).await, other.claim(1).await);
+    assert_eq!(last(&mut consumer, &held[0]).await, None);
+    consumer.run("START TRANSACTION").await;
+    consumer.settle(&held[0], "ack").await;
+    other.run("SET SESSION innodb_lock_wait_timeout = 1").await;
+    other.run(&save(&neighbour[0], "'x'")).await;
+    consumer.run("COMMIT").await;
+}
+
+#[tokio::test]
 async fn a_beat_says_which_deliveries_are_to_be_cancelled() {
     const ASKED: &str = "SELECT @queue_asked_to_stop";
     let mut scene = Scene::new().await;
@@ -145,6 +165,10 @@ async fn a_beat_says_which_deliveries_are_to_be_cancelled() {
     }
     let stops: Option<String> = consumer.conn.query_first(ASKED).await.unwrap().unwrap();
     assert_eq!(stops.as_ref(), Some(&held[1].delivery));
+    // Whatever the session has set.
+    consumer.run("SET SESSION group_concat_max_len = 4").await;
+    consumer.run("CALL queue_beat()").await;
+    assert_eq!(consumer.conn.query_first(ASKED).await.unwrap(), Some(stops));
     let stops: Option<String> = other.conn.query_first(ASKED).await.unwrap().unwrap();
     assert_eq!(stops, None);
     consumer.settle(&held[1], "discard").await;

@@ -10,7 +10,7 @@ from typing import Any, Callable, Mapping, Optional, Union
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """How far the work on a message had come: what a handler has kept of it."""
+    """How far the work on a message had come: what a handler has saved of it."""
 
     delivery_no: int
     saved_at: datetime
@@ -36,20 +36,20 @@ class Message:
     biz_id: Optional[bytes] = None
     headers: Mapping[str, str] = field(default_factory=dict)
     traceparent: Optional[str] = None
-    _keep: Optional[Callable[[bytes, Optional[int]], None]] = field(default=None, repr=False, compare=False)
+    _save: Optional[Callable[[bytes, Optional[int]], None]] = field(default=None, repr=False, compare=False)
     _last: Optional[Callable[[], Optional[Checkpoint]]] = field(default=None, repr=False, compare=False)
 
     def checkpoint(self, state: Union[bytes, str], progress: Optional[int] = None) -> None:
-        """Keeps how far the work has come, up to 1 MiB, and 0 to 100 percent of it.
+        """Saves how far the work has come, up to 1 MiB, and 0 to 100 percent of it.
 
-        The next delivery goes on from there. A handler in a transaction keeps it with its work only.
+        The next delivery goes on from there. Not in a pool, nor in a handler in a transaction.
         """
-        if self._keep is None:
-            raise RuntimeError("a worker of this package keeps checkpoints, and a pool does not")
-        self._keep(state.encode() if isinstance(state, str) else state, progress)
+        if self._save is None:
+            raise RuntimeError("a worker of this package saves checkpoints, and a pool does not")
+        self._save(state.encode() if isinstance(state, str) else state, progress)
 
     def last_checkpoint(self) -> Optional[Checkpoint]:
-        """Returns what was kept last, by this delivery or one before it."""
+        """Returns what was saved last, by this delivery or one before it."""
         return None if self._last is None else self._last()
 
     @property

@@ -193,10 +193,13 @@ class Session:
 
     def _delivery(self, row: Dict[str, Any]) -> Delivery:
         token = _text(row["delivery"])
-        keep, last = partial(self._checkpoint, token), partial(self._last_checkpoint, token)
-        return token, replace(_message(self._topic, row), _keep=keep, _last=last)
+        save, last = partial(self._checkpoint, token), partial(self._last_checkpoint, token)
+        return token, replace(_message(self._topic, row), _save=save, _last=last)
 
     def _checkpoint(self, token: str, state: bytes, progress: Optional[int]) -> None:
+        if self._in_transaction:
+            # Its commit ends the message, and its rollback undoes the checkpoint.
+            raise RuntimeError("a handler in a transaction saves no checkpoints")
         self.execute("CALL queue_checkpoint(%s, %s, %s)", (token, state, progress))
 
     def _last_checkpoint(self, token: str) -> Optional[Checkpoint]:

@@ -8,7 +8,7 @@ from typing import Optional, Union
 
 Delay = Union[int, float, timedelta]
 
-#: In bytes.
+#: In bytes of UTF-8: the queue keeps no more.
 LONGEST_REASON = 8192
 
 #: In seconds; the queue refuses a longer one.
@@ -22,7 +22,7 @@ class Verdict(Exception):
 
     def __init__(self, reason: object = "", delay: Optional[Delay] = None) -> None:
         super().__init__(reason)
-        # The queue keeps so much text, in UTF-8, and delays of up to ten years.
+        # The queue keeps text in UTF-8, and delays of up to ten years.
         self.reason = str(reason).encode("utf-8", "replace")[:LONGEST_REASON].decode("utf-8", "ignore")
         if isinstance(delay, timedelta):
             delay = delay.total_seconds()
