@@ -100,7 +100,11 @@ async fn fault(conn: &mut Conn, call: &str, values: Vec<mysql_async::Value>) -> 
     };
     match conn.exec_drop(call, Params::Positional(values)).await {
         Ok(()) => {
-            let Some(names) = names(&json) else { return Some("this is no JSON".to_owned()) };
+            if json.contains(&0) {
+                return Some("it has a zero byte".to_owned());
+            }
+            // MariaDB takes escapes that JSON does not have, such as \E for E.
+            let names = names(&json)?;
             let known = |name: &String| OPTIONS.contains(&&**name) || MESSAGE.contains(&&**name);
             (!names.iter().all(known)).then(|| "a name is unknown".to_owned())
         }
