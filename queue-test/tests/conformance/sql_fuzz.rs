@@ -147,3 +147,24 @@ async fn any_json_is_taken_or_refused_by_a_number_of_the_contract() {
     assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
     assert_eq!(scene.number("SELECT COUNT(*) FROM queue_message").await, 0);
 }
+
+#[tokio::test]
+async fn what_random_json_has_found_is_refused() {
+    let scene = Scene::new().await;
+    let mut conn = client(scene.db.url()).await;
+    conn.query_drop("START TRANSACTION").await.unwrap();
+    for (call, json) in [
+        ("CALL queue_send('t', 'b', ?)", r#"{"deliver_in":1e400}"#),
+        ("CALL queue_send('t', 'b', ?)", r#"{"deliver_in":99999999999999999999}"#),
+        ("CALL queue_send('t', 'b', ?)", r#"{"priority":1e400}"#),
+        ("CALL queue_send('t', 'b', ?)", "{\"\rpriority\":1}"),
+        ("CALL queue_send('t', 'b', ?)", "{}\0}"),
+        ("CALL queue_send_all('t', ?)", "[{\"\rbody\":\"b\"}]"),
+        ("CALL queue_send_all('t', ?)", "[{\"body\":\"b\"}]\0]"),
+    ] {
+        match conn.exec_drop(call, (json.as_bytes(),)).await {
+            Err(mysql_async::Error::Server(error)) => assert_eq!(error.code, 31029, "{json:?}"),
+            other => panic!("{call} {json:?}: {other:?}"),
+        }
+    }
+}
