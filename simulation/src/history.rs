@@ -71,6 +71,8 @@ pub struct Cast {
     pub late: bool,
     /// Whether the consumers of every queue are receivers that wait for their bells.
     pub bells: bool,
+    /// Whether a process cancels many messages.
+    pub cancels: bool,
 }
 
 /// Plays the history of `seed`, and keeps its log if `logged`.

@@ -140,6 +140,12 @@ impl Rule {
         matches!(self, Self::ListenersLook | Self::BellsDoNotStack)
     }
 
+    /// Returns whether the rule matters only for a cancel at the very moment of a promotion.
+    #[must_use]
+    pub fn is_about_cancels(self) -> bool {
+        self == Self::CancelsAreCounted
+    }
+
     /// Returns a statement of the store as it is without the rule; `None` leaves it unchanged.
     pub(crate) fn rewrite(self, text: &str) -> Option<String> {
         let changed = match self {

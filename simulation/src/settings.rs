@@ -53,6 +53,8 @@ pub(crate) struct Settings {
     pub(crate) traced: bool,
     /// How many processes cancel messages.
     pub(crate) cancellers: u32,
+    /// How many messages each of them wants cancelled.
+    pub(crate) cancels: u32,
     /// How many operators create and delete topics.
     pub(crate) operators: u32,
     /// Whether some handlers save checkpoints.

@@ -63,7 +63,10 @@ impl Troupe {
                 Process::start(transact(stage, name.clone(), 7))
             }
             Part::Sender => Process::start(produce(stage, name.clone(), 10)),
-            Part::Canceller => Process::start(cancel(stage, name.clone(), 8)),
+            Part::Canceller => {
+                let n = stage.settings.cancels;
+                Process::start(cancel(stage, name.clone(), n))
+            }
             Part::Operator => Process::start(operate(stage, name.clone(), 3)),
         };
         self.stage.server.note(&format!("{name} starts"));

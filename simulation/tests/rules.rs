@@ -9,11 +9,19 @@ const SEEDS: u64 = 3000;
 /// Plays histories without `rule` until one goes wrong that goes well with the rule.
 #[track_caller]
 fn is_found(rule: Rule, weather: Weather) {
+    is_found_from(0, rule, weather);
+}
+
+/// Begins with the seed `first`, which once found a rare rule after a minute's search. Where the
+/// stage has changed since, the search takes as long as from 0.
+#[track_caller]
+fn is_found_from(first: u64, rule: Rule, weather: Weather) {
     let (weather, subject) = (Some(weather), Some(rule.subject()));
     let (late, bells) = (rule.is_about_late_statements(), rule.is_about_bells());
-    let cast = |without| Cast { weather, subject, without, late, bells };
+    let cancels = rule.is_about_cancels();
+    let cast = |without| Cast { weather, subject, without, late, bells, cancels };
     let violation = |seed, without| play(seed, cast(without), false).violation;
-    let found = (0..SEEDS).find(|seed| violation(*seed, Some(rule)).is_some());
+    let found = (first..SEEDS).chain(0..first).find(|seed| violation(*seed, Some(rule)).is_some());
     let seed = found.unwrap_or_else(|| panic!("{SEEDS} histories without {rule:?} went well"));
     assert_eq!(violation(seed, None), None, "seed {seed} goes wrong with the rule, too");
 }
@@ -115,7 +123,7 @@ fn a_key_that_outlives_its_message_is_found() {
 
 #[test]
 fn calling_a_promoted_message_cancelled_is_found() {
-    is_found(Rule::CancelsAreCounted, Weather::Calm);
+    is_found_from(595, Rule::CancelsAreCounted, Weather::Calm);
 }
 
 #[test]
@@ -215,12 +223,12 @@ fn ranges_of_the_dead_that_nobody_takes_back_are_found() {
 
 #[test]
 fn believing_at_once_that_something_is_gone_is_found() {
-    is_found(Rule::GoneIsAskedTwice, Weather::Wild);
+    is_found_from(412, Rule::GoneIsAskedTwice, Weather::Wild);
 }
 
 #[test]
 fn acks_in_transactions_that_do_not_hold_their_range_are_found() {
-    is_found(Rule::AcksTakeTurns, Weather::Wild);
+    is_found_from(243, Rule::AcksTakeTurns, Weather::Wild);
 }
 
 #[test]

@@ -55,6 +55,7 @@ pub(super) fn settings(seed: u64, cast: Cast) -> Settings {
         traced: rng.random_range(0..3) == 0,
         limits: limits(&mut rng),
         cancellers: 0,
+        cancels: 0,
         operators: 0,
         checkpoints: false,
         told: false,
@@ -67,7 +68,8 @@ pub(super) fn settings(seed: u64, cast: Cast) -> Settings {
         Subject::Stream => streaming(settings, &mut rng),
         Subject::Queue => settings,
     };
-    let (cancellers, checkpoints) = (rng.random_range(0..=1), rng.random_range(0..3) == 0);
+    let (drawn, checkpoints) = (rng.random_range(0..=1), rng.random_range(0..3) == 0);
+    let (cancellers, cancels) = if cast.cancels { (1, 60) } else { (drawn, 8) };
     let told = weather == Weather::Calm || rng.random_range(0..5) == 0;
     let receives = settings.stream.is_none() && (rng.random_range(0..3) == 0 || cast.bells);
     // A receiver needs some suspects to handle.
@@ -80,7 +82,8 @@ pub(super) fn settings(seed: u64, cast: Cast) -> Settings {
     let operators = if weather == Weather::Wild { 0 } else { rng.random_range(0..=1) };
     let rung = receives && (rng.random_range(0..3) > 0 || cast.bells);
     let bells = rung.then(|| bells(weather, &mut rng));
-    Settings { poison, cancellers, operators, checkpoints, told, receives, bells, ..settings }
+    let base = Settings { cancellers, cancels, operators, checkpoints, told, ..settings };
+    Settings { poison, receives, bells, ..base }
 }
 
 /// Draws how receivers wait for their bells. Where every wake-up is lost, they look often by
