@@ -10,7 +10,7 @@ mod sessions;
 mod tables;
 mod tool;
 
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use std::time::Duration;
 use anyhow::Context;
 use diesel_async::SimpleAsyncConnection;
 use rowmq_core::connection::{ServerUrl, SessionKind, connect, connect_to_any};
-use rowmq_core::model::{Limits, OnDone, Sampling, TopicSettings};
+use rowmq_core::model::{Limits, OnDone, Rate, Sampling, TopicSettings};
 use rowmq_core::{AsyncMysqlConnection, NewMessage, TopicName, enqueue, migration, store};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
@@ -31,7 +31,7 @@ use crate::record::{Enqueued, Event, Record};
 use crate::stream::{self, KIND, STREAM, key_of, kind_of};
 use crate::tag::{Actor, Tag};
 use crate::task::Task;
-use crate::topics::{CALLS, EFFECTS, EFFECTS_RUNNING, LEDGER, PROGRAM, TOPICS, URGENT};
+use crate::topics::{CALLS, EFFECTS, LEDGER, PROGRAM, TOPICS, URGENT, max_running};
 
 /// Topics with a limit that they sometimes reach even without a fault: 400 ms of incoming messages.
 /// Their senders are refused, or wait.
@@ -237,8 +237,10 @@ fn settings(topic: &str) -> TopicSettings {
     let max_depth = LIMITED.iter().find(|(name, _)| *name == topic).map(|(_, n)| *n);
     let traced = [EFFECTS, CALLS, URGENT].contains(&topic);
     let trace = if traced { Sampling::ALL } else { Sampling::OFF };
-    let max_running = (topic == EFFECTS).then_some(EFFECTS_RUNNING);
-    let limits = Limits { max_running, ..Limits::default() };
+    // A number alone is dealt to the workers in shares. With a rate, claims pass the topic's gate.
+    let rate = Rate::new(NonZeroU32::MIN.saturating_add(999), Duration::from_secs(1));
+    let rate = rate.ok().filter(|_| topic == CALLS);
+    let limits = Limits { max_running: max_running(topic), rate, ..Limits::default() };
     TopicSettings { searchable, on_done, max_depth, trace, limits, ..TopicSettings::default() }
 }
 

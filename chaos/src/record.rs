@@ -109,6 +109,8 @@ pub(crate) enum Event {
     Inserted { first: Tag, n: u64, topic: String },
     /// What became of them.
     Enqueue { first: Tag, n: u64, outcome: Enqueued },
+    /// A sender sends everything to this queue.
+    Queue { topic: String },
     /// This sender sends everything to the stream.
     Stream { sender: Actor },
     /// A consumer is this member of the broadcast group.
@@ -189,6 +191,7 @@ impl Event {
             Self::Enqueue { first, n, outcome } => {
                 format!("{at} enqueue {first} {n} {}\n", outcome.word())
             }
+            Self::Queue { topic } => format!("{at} queue {topic}\n"),
             Self::Stream { sender } => format!("{at} stream {sender}\n"),
             Self::Member { member } => format!("{at} member {member}\n"),
             Self::Caller => format!("{at} caller\n"),
@@ -236,6 +239,7 @@ impl Event {
                 n: next()?.parse()?,
                 outcome: Enqueued::from_word(next()?)?,
             },
+            "queue" => Self::Queue { topic: next()?.to_owned() },
             "stream" => Self::Stream { sender: Actor(next()?.parse()?) },
             "member" => Self::Member { member: next()?.parse()? },
             "caller" => Self::Caller,
@@ -323,6 +327,7 @@ mod tests {
         let replayed = Replayed { group: Group::Plain, partition: 2, lo: 5, hi: u64::MAX };
         let place = Some(LogPosition { partition: 2, offset: 17, claim_no: 4 });
         let events = [
+            Event::Queue { topic: "work".to_owned() },
             Event::Stream { sender: Actor(3) },
             Event::Member { member: Group::MEMBERS[1] },
             Event::Caller,

@@ -22,6 +22,15 @@ pub(crate) const BURST: &str = "burst";
 /// Every topic of a run.
 pub(crate) const TOPICS: [&str; 8] = [WORK, LEDGER, EFFECTS, CALLS, URGENT, PROGRAM, HOOK, BURST];
 
-/// How many messages of [`EFFECTS`] run at once in the whole fleet: fewer than one consumer could
-/// run, and enough to keep up with their senders.
-pub(crate) const EFFECTS_RUNNING: NonZeroU32 = NonZeroU32::MIN.saturating_add(2);
+/// The queues of which only so many messages run at once in the whole fleet: fewer than their
+/// consumers could run, and enough to keep up with their senders.
+pub(crate) const MAX_RUNNING: [(&str, NonZeroU32); 3] = [
+    (EFFECTS, NonZeroU32::MIN.saturating_add(2)),
+    (CALLS, NonZeroU32::MIN.saturating_add(4)),
+    (URGENT, NonZeroU32::MIN.saturating_add(2)),
+];
+
+/// Returns how many messages of the queue run at once; `None`: any number.
+pub(crate) fn max_running(topic: &str) -> Option<NonZeroU32> {
+    MAX_RUNNING.iter().find(|(name, _)| *name == topic).map(|(_, n)| *n)
+}

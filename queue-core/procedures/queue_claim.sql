@@ -19,15 +19,16 @@ BEGIN
   DECLARE the_high     BIGINT UNSIGNED;
   DECLARE the_left     DOUBLE DEFAULT COALESCE(in_wait, 0);
   DECLARE the_polls    INT DEFAULT 0;
+  DECLARE the_blocked  BOOLEAN;
 
   IF in_wait NOT BETWEEN 0 AND 3600 THEN
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: wait must be 0 to 3600 seconds, or NULL for 0', MYSQL_ERRNO = 31030;
   END IF;
-  CALL queue_claim_once(in_topic, in_limit, the_topic, the_worker, the_instance, the_claim, the_priority, the_low, the_high);
+  CALL queue_claim_once(in_topic, in_limit, the_topic, the_worker, the_instance, the_claim, the_priority, the_low, the_high, the_blocked);
   WHILE the_low IS NULL AND the_left > 0 DO
-    CALL queue_wait(the_worker, the_instance, the_topic, the_left, the_polls);
+    CALL queue_wait(the_worker, the_instance, the_topic, the_blocked, the_left, the_polls);
     IF the_left IS NOT NULL THEN
-      CALL queue_claim_once(in_topic, in_limit, the_topic, the_worker, the_instance, the_claim, the_priority, the_low, the_high);
+      CALL queue_claim_once(in_topic, in_limit, the_topic, the_worker, the_instance, the_claim, the_priority, the_low, the_high, the_blocked);
     END IF;
   END WHILE;
 

@@ -1,5 +1,6 @@
 -- Not for callers. Tries once to claim up to in_limit (NULL: 1) messages, in a transaction of its own:
--- nothing is handed out that is not committed. out_low is NULL if nothing has been claimed.
+-- nothing is handed out that is not committed. out_low is NULL if nothing has been claimed; out_blocked
+-- says that messages are ready which have to wait for the topic's limits.
 CREATE PROCEDURE queue_claim_once(
   IN  in_topic     VARBINARY(255),
   IN  in_limit     INT,
@@ -9,7 +10,8 @@ CREATE PROCEDURE queue_claim_once(
   OUT out_claim    BIGINT UNSIGNED,
   OUT out_priority TINYINT UNSIGNED,
   OUT out_low      BIGINT UNSIGNED,
-  OUT out_high     BIGINT UNSIGNED
+  OUT out_high     BIGINT UNSIGNED,
+  OUT out_blocked  BOOLEAN
 )
   MODIFIES SQL DATA
   SQL SECURITY DEFINER
@@ -47,6 +49,9 @@ BEGIN
   DECLARE the_start    BOOLEAN;
   DECLARE the_mark     BOOLEAN DEFAULT FALSE;
   DECLARE the_ids      MEDIUMTEXT CHARACTER SET utf8mb4;
+  DECLARE the_per_key  BIGINT DEFAULT NULL;
+  DECLARE the_admitted MEDIUMTEXT CHARACTER SET utf8mb4;
+  DECLARE the_next     BIGINT UNSIGNED;
   DECLARE the_left     TEXT CHARACTER SET latin1;
   DECLARE the_any_over BOOLEAN;
   DECLARE the_turn     BOOLEAN;
@@ -85,10 +90,6 @@ BEGIN
   END IF;
   IF the_kind <> 'queue' THEN
     SET the_text = LEFT(CONCAT('queue: ''', the_name, ''' is no queue but a ', CONVERT(the_kind USING latin1), '; read it by the consumer program or the library'), 128);
-    SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = the_text, MYSQL_ERRNO = 31016;
-  END IF;
-  IF the_bounds THEN
-    SET the_text = LEFT(CONCAT('queue: topic ''', the_name, ''' bounds what runs, which queue_claim does not; use the consumer program or the library'), 128);
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = the_text, MYSQL_ERRNO = 31016;
   END IF;
   IF in_limit NOT BETWEEN 1 AND 1000 THEN
@@ -154,6 +155,7 @@ BEGIN
   END IF;
   SET the_turn = NOT COALESCE(@queue_turn BETWEEN UTC_TIMESTAMP(6) AND UTC_TIMESTAMP(6) + INTERVAL 200000 MICROSECOND, FALSE);
 
+  SET out_blocked = FALSE;
   the_rounds: WHILE the_live = 0 AND the_rounds < 100 AND NOT the_pause AND the_held < 1000000 DO
     SET the_rounds = the_rounds + 1, the_limit = COALESCE(in_limit, 1), the_row = NULL;
     -- A suspect is claimed alone, by a session that holds nothing. Backwards, where no dead entries lie.
@@ -194,7 +196,7 @@ BEGIN
       SET the_from = the_row;
     END IF;
 
-    BEGIN
+    the_try: BEGIN
       -- Another session was quicker, or holds a lock for long: this call claims nothing, and nothing is lost.
       DECLARE EXIT HANDLER FOR 1205, 1213, 3572
       BEGIN
@@ -212,6 +214,28 @@ BEGIN
       START TRANSACTION;
       SAVEPOINT queue_own;
       SET the_ids = NULL, the_low = NULL, the_count = 0, the_any_over = FALSE, the_overs = '', the_left = '', the_end = FALSE;
+      IF the_bounds THEN
+        CALL queue_enter_gate(the_topic, the_worker, the_limit, the_per_key);
+        IF the_limit > 0 AND the_per_key IS NOT NULL THEN
+          CALL queue_admit(the_topic, the_priority, the_from, the_limit, the_per_key, the_admitted, the_next);
+        END IF;
+        IF the_limit = 0 OR (the_per_key IS NOT NULL AND the_admitted IS NULL) THEN
+          COMMIT AND NO CHAIN NO RELEASE;
+          SET out_blocked = TRUE;
+          IF the_limit = 0 THEN
+            SET the_rounds = 100;
+          ELSEIF the_priority > 9 THEN
+            SET the_held = 1;
+          ELSE
+            -- Twenty looks a call. The next call goes on behind them.
+            SET the_at = IF(the_next IS NULL, the_priority + 1, the_priority), the_at_id = COALESCE(the_next, 0), the_rounds = the_rounds + 4;
+            IF the_rounds >= 100 THEN
+              SET @queue_mark_priority = the_at, @queue_mark_id = GREATEST(the_at_id, 1), @queue_mark_until = UTC_TIMESTAMP(6) + INTERVAL 1 SECOND;
+            END IF;
+          END IF;
+          LEAVE the_try;
+        END IF;
+      END IF;
       -- The worker's row first: from here to the commit its death cannot be decided. beat_no is the
       -- claim's number, so none is used twice.
       UPDATE queue_worker SET beat_no = beat_no + 1, beat_at = UTC_TIMESTAMP(6) WHERE id = the_worker AND state = 'alive';
@@ -221,16 +245,24 @@ BEGIN
       SET @queue_unsaid = REPLACE(COALESCE(CONVERT(@queue_unsaid USING latin1), ''), the_unsaid, '');
       SET the_unsaid = CONCAT('<', the_topic, ':', the_worker, '.', the_claim, '>');
       SET @queue_unsaid = CONCAT(@queue_unsaid, the_unsaid);
-      -- MariaDB cuts off what it aggregates at group_concat_max_len.
-      /*M! SET STATEMENT group_concat_max_len = 65536 FOR */
-      SELECT JSON_ARRAYAGG(r.id), MIN(r.id), MAX(r.id), COUNT(*), MAX(r.is_over) INTO the_ids, the_low, the_high, the_count, the_any_over
-        FROM (SELECT m.id, COALESCE(m.expires_at <= UTC_TIMESTAMP(6), FALSE)
-              OR (the_window IS NOT NULL AND m.biz_id IS NOT NULL AND EXISTS (
-                SELECT 1 FROM queue_ledger l WHERE l.topic_id = m.topic_id AND l.group_id = 0 AND l.biz_id = m.biz_id
-                  AND l.keep_until >= UTC_TIMESTAMP(6))) AS is_over
-          FROM queue_message m FORCE INDEX (PRIMARY)
-          WHERE m.topic_id = the_topic AND m.priority = the_priority AND m.id >= the_from AND m.worker_id = 0
-          ORDER BY m.topic_id, m.priority, m.id LIMIT the_limit FOR UPDATE SKIP LOCKED) r;
+      IF the_per_key IS NOT NULL THEN
+        /*M! SET STATEMENT group_concat_max_len = 65536 FOR */
+        SELECT JSON_ARRAYAGG(r.id), MIN(r.id), MAX(r.id), COUNT(*), TRUE INTO the_ids, the_low, the_high, the_count, the_any_over
+          FROM (SELECT m.id FROM JSON_TABLE(the_admitted, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) k
+            STRAIGHT_JOIN queue_message m FORCE INDEX (PRIMARY) ON m.topic_id = the_topic AND m.priority = the_priority AND m.id = k.id
+            WHERE m.worker_id = 0 FOR UPDATE /*!80000 OF m */ SKIP LOCKED) r;
+      ELSE
+        -- MariaDB cuts off what it aggregates at group_concat_max_len.
+        /*M! SET STATEMENT group_concat_max_len = 65536 FOR */
+        SELECT JSON_ARRAYAGG(r.id), MIN(r.id), MAX(r.id), COUNT(*), MAX(r.is_over) INTO the_ids, the_low, the_high, the_count, the_any_over
+          FROM (SELECT m.id, COALESCE(m.expires_at <= UTC_TIMESTAMP(6), FALSE)
+                OR (the_window IS NOT NULL AND m.biz_id IS NOT NULL AND EXISTS (
+                  SELECT 1 FROM queue_ledger l WHERE l.topic_id = m.topic_id AND l.group_id = 0 AND l.biz_id = m.biz_id
+                    AND l.keep_until >= UTC_TIMESTAMP(6))) AS is_over
+            FROM queue_message m FORCE INDEX (PRIMARY)
+            WHERE m.topic_id = the_topic AND m.priority = the_priority AND m.id >= the_from AND m.worker_id = 0
+            ORDER BY m.topic_id, m.priority, m.id LIMIT the_limit FOR UPDATE SKIP LOCKED) r;
+      END IF;
       IF the_high - the_low > the_limit * 10 + 1000 THEN
         -- Rescue reads a claim's whole key range: no row far from the first one.
         /*M! SET STATEMENT group_concat_max_len = 65536 FOR */
@@ -275,6 +307,9 @@ BEGIN
         -- Before any row bears it: whatever a KILL leaves behind is within a claim that rescue finds.
         INSERT INTO queue_claim (worker_id, claim_no, topic_id, priority, lo, hi, n, conn_id, claimed_at)
           VALUES (the_worker, the_claim, the_topic, the_priority, the_low, the_high, the_count, CONNECTION_ID(), UTC_TIMESTAMP(6));
+        IF the_bounds THEN
+          CALL queue_book(the_topic, the_worker, the_claim, the_priority, the_ids, the_count);
+        END IF;
         -- MariaDB takes the list for a table that is read whole, which safe updates refuse.
         /*M! SET STATEMENT sql_safe_updates = 0 FOR */
         UPDATE JSON_TABLE(the_ids, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) k
@@ -296,6 +331,10 @@ BEGIN
         END WHILE;
       END IF;
       COMMIT AND NO CHAIN NO RELEASE;
+      IF the_per_key IS NOT NULL AND the_count > 0 AND the_priority <= 9 THEN
+        -- The ready messages before it wait for their keys: the next claims of this second pass over them.
+        SET @queue_mark_priority = the_priority, @queue_mark_id = the_from;
+      END IF;
       IF the_count = 0 AND the_priority > 9 THEN
         -- The suspect is another's just now.
         SET the_held = 1;

@@ -1,12 +1,14 @@
 -- Not for callers. Waits until the session is rung, for at most five seconds or io_left, and takes the
 -- time from io_left. While it waits, no transaction and no read view is open. The sweeper holds the
 -- session's bell, a name lock, and releases it to wake the session (queue-core/src/store/doorbell.rs).
--- io_polls counts how many times in a row no sweeper has held the bell. io_left becomes NULL if the
--- client is gone: then the caller must claim nothing.
+-- in_blocked: what is ready has to wait for limits, of which no bell rings; so the session polls. io_polls
+-- counts how many times in a row it has polled. io_left becomes NULL if the client is gone: then the
+-- caller must claim nothing.
 CREATE PROCEDURE queue_wait(
   IN    in_worker   BIGINT UNSIGNED,
   IN    in_instance BINARY(16),
   IN    in_topic    INT UNSIGNED,
+  IN    in_blocked  BOOLEAN,
   INOUT io_left     DOUBLE,
   INOUT io_polls    INT
 )
@@ -24,8 +26,8 @@ BEGIN
   DO RELEASE_LOCK(the_bell);
   UPDATE queue_worker SET topics = CONCAT_WS(',', topics, in_topic)
     WHERE id = in_worker AND NOT COALESCE(FIND_IN_SET(in_topic, topics), 0);
-  IF IS_USED_LOCK(the_bell) IS NULL THEN
-    -- Either the bell has just rung and the sweeper is about to take it back, or there is no sweeper. In
+  IF in_blocked OR IS_USED_LOCK(the_bell) IS NULL THEN
+    -- Either there may be room soon, or the bell has just rung and the sweeper is about to take it back, or there is no sweeper. In
     -- both cases the session polls, for at most five seconds: SLEEP does not notice that a client is gone.
     IF io_polls >= 6 THEN
       SET io_left = LEAST(io_left, 5);

@@ -148,6 +148,9 @@ pub(crate) async fn run(args: SenderArgs) -> anyhow::Result<ExitCode> {
     if sender.args.stream {
         let sender_no = sender.args.identity.actor;
         sender.record.note(&Event::Stream { sender: sender_no })?;
+    } else {
+        let topic = sender.args.topic.to_string();
+        sender.record.note(&Event::Queue { topic })?;
     }
     match sender.args.think_ms {
         None => sender.through_lanes(&shutdown.drain).await?,

@@ -53,6 +53,8 @@ pub(super) struct History {
     pub(super) deletions: Vec<Deletion>,
     /// The members of the broadcast group.
     members: BTreeSet<Group>,
+    /// The queue that each of these actors sends to.
+    pub(super) queues: HashMap<Actor, String>,
     /// The actors that send to the stream.
     streamers: HashSet<Actor>,
     /// The actors that claim by the SQL contract.
@@ -159,6 +161,9 @@ impl History {
                 }
             }
             Event::Cancelled { tag } => self.message(tag.into()).cancelled = true,
+            Event::Queue { topic } => {
+                self.queues.insert(actor, topic);
+            }
             Event::Stream { sender } => {
                 self.streamers.insert(sender);
             }
@@ -335,7 +340,8 @@ fn is_about(event: &Event, wanted: Share) -> bool {
         | Event::Settled { share, .. } => *share == wanted,
         Event::Cancelled { tag } => *tag == wanted.tag,
         Event::Rewind(replayed) | Event::Rewound(replayed) => Some(replayed.group) == wanted.group,
-        Event::Stream { .. }
+        Event::Queue { .. }
+        | Event::Stream { .. }
         | Event::Member { .. }
         | Event::Caller
         | Event::Delete { .. }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::tag::Actor;
+use crate::topics::{CALLS, EFFECTS, URGENT, WORK};
 
 /// A run in which message 1:0 is sent, handled by actor 2 and acked, and faults begin after 20 s.
 const SOUND: [(&str, &str); 3] = [
@@ -288,7 +289,9 @@ fn found_in(leftovers: &Leftovers) -> Findings {
 /// I10: three may run at once.
 #[test]
 fn a_run_beyond_the_limit_is_found_unless_its_claim_may_have_been_lost() {
-    let sent = ("1-sender", "2000000 invoke 1:1 4\n2100000 enqueue 1:1 4 stored\n");
+    let sent_to = |topic: &str| {
+        format!("0 queue {topic}\n2000000 invoke 1:1 4\n2100000 enqueue 1:1 4 stored\n")
+    };
     let run = |seq: u64, from: u64, to: u64, answer: &str| {
         format!(
             "{from} start 1:{seq} 1\n{to} effect 1:{seq} 1\n\
@@ -298,18 +301,22 @@ fn a_run_beyond_the_limit_is_found_unless_its_claim_may_have_been_lost() {
     let three: String = (1..4).map(|seq| run(seq, 3_000_000 + seq, 4_000_000, "settled")).collect();
     let effects = (1..5).map(|seq| (tag(seq), 1)).collect();
     let leftovers = Leftovers { effects, ..Leftovers::default() };
-    let breaches = |fourth: String| {
+    let breaches = |topic: &str, fourth: String| {
         let lines = format!("{three}{fourth}");
-        let findings = found(&[sent, ("2-recorder", &lines)], &leftovers);
+        let sent = sent_to(topic);
+        let findings = found(&[("1-sender", &sent), ("2-recorder", &lines)], &leftovers);
         findings.violations.iter().map(|violation| violation.breach).collect::<Vec<_>>()
     };
-    assert_eq!(breaches(run(4, 4_000_001, 5_000_000, "settled")), []);
-    assert_eq!(breaches(run(4, 3_500_000, 5_000_000, "settled")), [Breach::BeyondLimit]);
-    assert_eq!(breaches(run(4, 3_500_000, 5_000_000, "fenced")), []);
-    // It belongs to another topic, which has no limit.
-    let by_sql = format!("1000000 caller\n{three}{}", run(4, 3_500_000, 5_000_000, "settled"));
-    let findings = found(&[sent, ("2-recorder", &by_sql)], &leftovers);
-    assert_eq!(findings.violations.len(), 0);
+    for limited in [EFFECTS, URGENT] {
+        let breaches = |fourth| breaches(limited, fourth);
+        assert_eq!(breaches(run(4, 4_000_001, 5_000_000, "settled")), []);
+        assert_eq!(breaches(run(4, 3_500_000, 5_000_000, "settled")), [Breach::BeyondLimit]);
+        assert_eq!(breaches(run(4, 3_500_000, 5_000_000, "fenced")), []);
+    }
+    // Five of these, and any number of those, may run at once.
+    for topic in [CALLS, WORK] {
+        assert_eq!(breaches(topic, run(4, 3_500_000, 5_000_000, "settled")), []);
+    }
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::rescue::crash_and_rescue;
 use crate::scene::{Scene, all, bodies, claim_n, settle, worker_at};
 use crate::streams::Stream;
 
-fn limits(running: u32, per_key: u32) -> Limits {
+pub(crate) fn limits(running: u32, per_key: u32) -> Limits {
     Limits {
         max_running: NonZeroU32::new(running),
         max_running_per_key: NonZeroU32::new(per_key),
@@ -29,7 +29,7 @@ async fn scene(limits: Limits) -> Scene {
 }
 
 /// Enqueues one message for each of these keys, with the key as its body; `-` has no key.
-async fn enqueue_keys(scene: &mut Scene, keys: &[&str]) {
+pub(crate) async fn enqueue_keys(scene: &mut Scene, keys: &[&str]) {
     let message = |key: &&str| match *key {
         "-" => NewMessage::new("-"),
         key => NewMessage::new(key).with_key(key),
@@ -38,7 +38,7 @@ async fn enqueue_keys(scene: &mut Scene, keys: &[&str]) {
     enqueue_to(&mut scene.conn, &scene.topic, &messages).await.unwrap();
 }
 
-async fn claim(worker: &Worker, topic: &Topic, n: u32) -> Vec<Delivery> {
+pub(crate) async fn claim(worker: &Worker, topic: &Topic, n: u32) -> Vec<Delivery> {
     worker.claim(topic.id, n).await.unwrap().deliveries
 }
 

@@ -66,6 +66,7 @@ mod sql_contract;
 mod sql_faults;
 mod sql_forgotten;
 mod sql_fuzz;
+mod sql_limits;
 mod sql_model;
 mod sql_options;
 mod sql_plans;

@@ -8,7 +8,7 @@ use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Row};
 use rowmq_core::account::Account;
 use rowmq_core::connection::ServerUrl;
-use rowmq_core::model::{Access, Limits, TopicSettings};
+use rowmq_core::model::{Access, TopicSettings};
 use rowmq_core::store;
 use rowmq_core::{NewMessage, Priority, enqueue};
 use rowmq_test::until;
@@ -312,9 +312,6 @@ async fn nothing_is_handed_out_while_claims_are_paused() {
 async fn every_refusal_of_a_consumer_has_its_number_and_changes_nothing() {
     let mut scene = Scene::new().await;
     scene.enqueue(2).await;
-    let max_running = std::num::NonZeroU32::new(1);
-    let limits = Limits { max_running, ..Limits::default() };
-    scene.db.topic_with("limited", &TopicSettings { limits, ..TopicSettings::default() }).await;
     scene.sql("INSERT INTO queue_topic (name, kind, partitions, created_at, updated_at) VALUES ('s', 'stream', 1, NOW(), NOW())").await;
     let mut consumer = consumer(&scene).await;
     let held = consumer.claim(1).await;
@@ -324,7 +321,6 @@ async fn every_refusal_of_a_consumer_has_its_number_and_changes_nothing() {
         ("CALL queue_claim('nowhere', NULL, NULL)".to_owned(), 31001),
         ("CALL queue_claim(NULL, NULL, NULL)".to_owned(), 31001),
         ("CALL queue_claim('s', NULL, NULL)".to_owned(), 31016),
-        ("CALL queue_claim('limited', NULL, NULL)".to_owned(), 31016),
         ("CALL queue_claim('t', 0, NULL)".to_owned(), 31017),
         ("CALL queue_claim('t', 1001, NULL)".to_owned(), 31017),
         ("CALL queue_claim('t', NULL, -1)".to_owned(), 31030),

@@ -7,12 +7,18 @@ use std::time::Duration;
 use mysql_async::Row;
 use mysql_async::prelude::Queryable;
 use rowmq_core::connection::ServerUrl;
+use rowmq_core::model::{Limits, TopicSettings};
 use rowmq_core::{NewMessage, Priority, Unique, enqueue};
 use rowmq_test::until;
 
 use crate::scene::{Scene, text};
 use crate::sql_consumer::{SqlConsumer, bodies};
 use crate::sql_contract::client;
+
+/// The claimed messages that no slot counts.
+const UNCOUNTED: &str = "SELECT COUNT(*) FROM queue_message m LEFT JOIN queue_slot h ON h.topic_id = m.topic_id \
+    AND h.id = m.id AND h.worker_id = m.worker_id AND h.claim_no = m.claim_no \
+    WHERE m.worker_id <> 0 AND h.id IS NULL";
 
 /// `ER_QUERY_INTERRUPTED`.
 const KILLED: u16 = 1317;
@@ -278,6 +284,7 @@ async fn work_while_killed(
     consumer: &mut SqlConsumer,
     client: Client,
     at_once: usize,
+    limits: Limits,
 ) -> i64 {
     let mend = client.mend();
 
@@ -294,6 +301,7 @@ async fn work_while_killed(
                 mend_until_done(consumer, mend).await;
                 continue;
             };
+            assert!(limits.is_off() || scene.number(UNCOUNTED).await == 0, "{client:?}");
             empty = if rows.is_empty() { empty + 1 } else { 0 };
             assert!(empty < 1000, "nothing more is handed out: {}", held_now(scene).await);
             let (acked, retried): (Vec<_>, Vec<_>) =
@@ -382,17 +390,29 @@ async fn mend_until_done(consumer: &mut SqlConsumer, mend: &[&str]) {
 
 #[tokio::test]
 async fn nothing_is_lost_doubled_or_stuck_by_kills() {
+    kill_clients(Limits::default()).await;
+}
+
+#[tokio::test]
+async fn nothing_is_lost_doubled_or_stuck_by_kills_in_a_topic_with_limits() {
+    let rate = Some("1000000/1s".parse().unwrap());
+    kill_clients(Limits { max_running: std::num::NonZeroU32::new(3), rate, ..Limits::default() })
+        .await;
+}
+
+async fn kill_clients(limits: Limits) {
     for (client, at_once) in
         [(Client::Careful, 1), (Client::Careful, 3), (Client::Heedless, 1), (Client::Heedless, 3)]
     {
         let by_the_rule = client == Client::Careful;
-        let mut scene = Scene::new().await;
+        let settings = TopicSettings { limits, ..TopicSettings::default() };
+        let mut scene = Scene::with(&settings).await;
         scene.sql("CREATE TABLE booked (body VARCHAR(9) NOT NULL) ENGINE = InnoDB").await;
         let url = scene.db.url().clone();
         let mut consumer = SqlConsumer::new(&url).await;
         let (session, ended) = (consumer.id().await, AtomicBool::new(false));
         let works = async {
-            let done = work_while_killed(&mut scene, &mut consumer, client, at_once).await;
+            let done = work_while_killed(&mut scene, &mut consumer, client, at_once, limits).await;
             ended.store(true, Ordering::Relaxed);
             done
         };
