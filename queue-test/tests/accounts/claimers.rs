@@ -237,6 +237,29 @@ async fn waits_for_a_lock(own: &mut Conn, id: u32) -> bool {
     })
 }
 
+#[tokio::test]
+async fn claimers_keep_the_limits_of_a_topic() {
+    let (database, mut own) = place().await;
+    let account = database.account_of(Account::Claimer).await;
+    let (mut one, mut other) = (session(&account).await, session(&account).await);
+    for limits in [
+        "max_running = 1",
+        "max_running = NULL, max_running_per_key = 1",
+        "max_running = 1, rate_messages = 1000, rate_period_ms = 1000",
+    ] {
+        run(&mut own, &format!("UPDATE queue_topic SET {limits}")).await;
+        for _ in 0..2 {
+            run(&mut own, &ENQUEUE.replace("NULL", r#"'{"key":"k"}'"#)).await;
+        }
+        let first = claim(&mut one).await.expect("there is room");
+        assert_eq!(claim(&mut other).await, None, "{limits}");
+        run(&mut one, &settle(&first)).await;
+        let second = claim(&mut other).await.expect("there is room again");
+        run(&mut other, &settle(&second)).await;
+    }
+    assert_eq!(row::<u64>(&mut own, LEFT).await, 0);
+}
+
 /// Fault F42: a login that waits for a worker's lock gets it as soon as the worker loses its
 /// session, and keeps it. The worker can never again prove that its old session has ended.
 #[tokio::test(flavor = "multi_thread")]

@@ -250,6 +250,31 @@ async fn a_claim_that_waits_for_room_gets_it() {
     assert_eq!(rows.unwrap().len(), 1);
 }
 
+/// No bell rings when a place becomes free.
+#[tokio::test]
+async fn a_claim_that_waits_for_room_does_not_wait_for_its_bell() {
+    let mut scene = scene(limits(1, 0)).await;
+    scene.enqueue(2).await;
+    let (mut one, mut two) = (consumer(&scene).await, consumer(&scene).await);
+    let first = one.claim_and_keep(1).await;
+    assert!(two.claim(1).await.is_empty());
+    let id = two.id().await;
+    let bells = format!(
+        "SELECT GET_LOCK(CONCAT('queue:', LOWER(HEX(instance)), ':bell'), 0) FROM queue_worker WHERE conn_id = {id}"
+    );
+    assert_eq!(scene.number(&bells).await, 1);
+    let script = async {
+        let sleeps = format!(
+            "SELECT COUNT(*) FROM information_schema.processlist WHERE id = {id} AND state = 'User sleep'"
+        );
+        until("it looks by itself", async || scene.number(&sleeps).await == 1).await;
+        one.settle(&first[0], "ack").await;
+    };
+    let call = two.conn.query::<Row, _>("CALL queue_claim('t', 1, 3600)");
+    let (rows, ()) = tokio::join!(call, script);
+    assert_eq!(rows.unwrap().len(), 1);
+}
+
 /// A claim holds no lock while it waits at the gate: not its worker's row, which decides its death.
 #[tokio::test]
 async fn a_claim_that_is_killed_at_the_gate_claims_nothing() {
