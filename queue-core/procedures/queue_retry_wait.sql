@@ -1,5 +1,6 @@
 -- Not for callers. The wait after so many failures by a retry policy, in microseconds, or after 0 the
--- shortest that it ever makes; NULL if the policy cannot be read. As queue-core/src/model/retry.rs reads it.
+-- shortest that it ever makes; NULL if the policy cannot be read. As queue-core/src/model/retry.rs reads it:
+-- words with one space between, each wait a number and its unit.
 CREATE PROCEDURE queue_retry_wait(
   IN  in_policy   BLOB,
   IN  in_failures INT UNSIGNED,
@@ -9,52 +10,30 @@ CREATE PROCEDURE queue_retry_wait(
   SQL SECURITY DEFINER
   COMMENT 'Used by queue_settle.'
 BEGIN
-  DECLARE the_text   VARCHAR(1100) CHARACTER SET latin1 COLLATE latin1_bin;
-  DECLARE the_kind   VARCHAR(1100) CHARACTER SET latin1 COLLATE latin1_bin;
-  DECLARE the_rest   VARCHAR(1100) CHARACTER SET latin1 COLLATE latin1_bin;
-  DECLARE the_digits VARCHAR(1100) CHARACTER SET latin1 COLLATE latin1_bin;
-  DECLARE the_unit   VARCHAR(1100) CHARACTER SET latin1 COLLATE latin1_bin;
-  DECLARE the_words  INT DEFAULT 0;
-  DECLARE the_nth    INT DEFAULT 0;
-  DECLARE the_wait   DOUBLE;
-  DECLARE the_first  DOUBLE;
-  DECLARE the_chosen DOUBLE;
+  DECLARE the_text    VARCHAR(1100) CHARACTER SET latin1 COLLATE latin1_bin DEFAULT LEFT(CONVERT(in_policy USING latin1), 1100);
+  DECLARE the_kind    VARCHAR(1100) CHARACTER SET latin1 COLLATE latin1_bin DEFAULT SUBSTRING_INDEX(the_text, ' ', 1);
+  DECLARE the_words   INT DEFAULT 0;
+  DECLARE the_nth     INT DEFAULT 0;
+  DECLARE the_seconds DECIMAL(20, 6);
+  DECLARE the_wait    DOUBLE;
+  DECLARE the_first   DOUBLE;
+  DECLARE the_chosen  DOUBLE;
 
-  SET out_us = NULL;
-  SET the_text = LEFT(TRIM(REGEXP_REPLACE(CONVERT(in_policy USING latin1), '[[:space:]]+', ' ')), 1100);
-  SET the_kind = SUBSTRING_INDEX(the_text, ' ', 1);
-  SET the_text = SUBSTR(the_text, LENGTH(the_kind) + 2);
-  IF the_kind = 'exponential' AND the_text REGEXP '^[^ ]+[.][.][^ ]+$' THEN
+  SET out_us = NULL, the_text = SUBSTR(the_text, LENGTH(the_kind) + 2);
+  IF the_kind = 'exponential' AND the_text NOT LIKE '% %' THEN
     SET the_text = REPLACE(the_text, '..', ' ');
-  ELSEIF the_kind = 'exponential' OR (the_kind = 'fixed' AND LOCATE(' ', the_text) > 0) THEN
-    SET the_text = '';
-  ELSEIF the_kind NOT IN ('fixed', 'ladder') THEN
-    SET the_text = '';
   END IF;
-  IF the_text <> '' THEN
-    SET the_words = LENGTH(the_text) - LENGTH(REPLACE(the_text, ' ', '')) + 1;
+  SET the_words = LENGTH(the_text) - LENGTH(REPLACE(the_text, ' ', '')) + 1;
+  IF NOT CASE the_kind WHEN 'fixed' THEN the_words = 1 WHEN 'exponential' THEN the_words = 2 ELSE the_kind = 'ladder' END THEN
+    SET the_words = 0;
   END IF;
   the_steps: WHILE the_nth < the_words DO
-    SET the_nth = the_nth + 1, the_wait = 0;
-    SET the_rest = SUBSTRING_INDEX(SUBSTRING_INDEX(the_text, ' ', the_nth), ' ', -1);
-    WHILE the_rest <> '' DO
-      SET the_digits = COALESCE(REGEXP_SUBSTR(the_rest, '^[0-9]+([.][0-9]+)?'), '');
-      SET the_rest = SUBSTR(the_rest, LENGTH(the_digits) + 1);
-      SET the_unit = COALESCE(REGEXP_SUBSTR(the_rest, '^[A-Za-z]+'), '');
-      SET the_rest = SUBSTR(the_rest, LENGTH(the_unit) + 1);
-      SET the_wait = the_wait + IF(LENGTH(the_digits) BETWEEN 1 AND 18, the_digits + 0e0, NULL) * CASE
-        WHEN the_unit IN ('nanos', 'nsec', 'ns') THEN 1e-3
-        WHEN the_unit IN ('usec', 'us') THEN 1e0
-        WHEN the_unit IN ('millis', 'msec', 'ms') THEN 1e3
-        WHEN the_unit IN ('seconds', 'second', 'secs', 'sec', 's') THEN 1e6
-        WHEN the_unit IN ('minutes', 'minute', 'mins', 'min', 'm') THEN 60e6
-        WHEN the_unit IN ('hours', 'hour', 'hrs', 'hr', 'h') THEN 3600e6
-        WHEN the_unit IN ('days', 'day', 'd') THEN 86400e6
-        WHEN the_unit IN ('weeks', 'week', 'wks', 'wk', 'w') THEN 604800e6
-        WHEN the_unit IN ('months', 'month', 'M') THEN 2630016e6
-        WHEN the_unit IN ('years', 'year', 'yrs', 'yr', 'y') THEN 31557600e6
-      END;
-    END WHILE;
+    SET the_nth = the_nth + 1, the_seconds = NULL;
+    BEGIN
+      DECLARE CONTINUE HANDLER FOR SQLEXCEPTION SET the_seconds = NULL;
+      CALL queue_duration('retry', JSON_QUOTE(SUBSTRING_INDEX(SUBSTRING_INDEX(the_text, ' ', the_nth), ' ', -1)), the_seconds);
+    END;
+    SET the_wait = the_seconds * 1e6;
     IF COALESCE(the_wait NOT BETWEEN 1e3 AND 31536000e6, TRUE) THEN
       SET the_chosen = NULL;
       LEAVE the_steps;

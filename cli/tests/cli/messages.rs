@@ -68,7 +68,7 @@ async fn a_message_arrives_with_all_that_was_given() {
     assert_eq!(message.biz_id.as_deref(), Some("b"));
     assert_eq!(message.headers.get("a"), Some("1=2"));
     assert_eq!(message.headers.get("b"), Some(""));
-    assert_eq!(message.headers.get("queue-retry"), Some("ladder 1m30s 2h"));
+    assert_eq!(message.headers.get("queue-retry"), Some("ladder 90s 2h"));
     assert_eq!(message.headers.get("queue-max-attempts"), Some("5"));
 }
 

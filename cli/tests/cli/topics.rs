@@ -46,7 +46,7 @@ async fn a_topic_is_created_with_the_defaults_or_as_told() {
     ]);
     let expected = json!({
         "id": told["id"], "name": "told", "kind": "queue", "body_limit": 65536, "max_attempts": 2,
-        "max_crashes": 1, "retry": "ladder 10s 30s 1m30s", "max_run_time": "1m 30s",
+        "max_crashes": 1, "retry": "ladder 10s 30s 90s", "max_run_time": "1m 30s",
         "on_done": { "keep": "1h" }, "keep_dead": null, "dead_letter_topic": null,
         "ledger_window": "7days",
         "searchable": "30days", "dedupe_window": null, "max_depth": 100_000,
@@ -96,10 +96,7 @@ async fn dead_letters_go_to_the_topic_that_is_named_until_none_is() {
     let topic = rowmq.json(&["topic", "create", "mail", "--dead-letter-topic", "lost"]);
     assert_eq!(topic["dead_letter_topic"], "lost");
     let shown = rowmq.say(&["topic", "set", "mail", "--retry", "fixed 90s"]);
-    assert!(
-        shown.contains("dead-letter topic    lost") && shown.contains("fixed 1m30s"),
-        "{shown}"
-    );
+    assert!(shown.contains("dead-letter topic    lost") && shown.contains("fixed 90s"), "{shown}");
     let sentence = rowmq.refuse(&["topic", "delete", "lost"]);
     let fix = "`rowmq topic set mail --dead-letter-topic none`";
     assert!(sentence.contains("'mail'") && sentence.contains(fix), "{sentence}");

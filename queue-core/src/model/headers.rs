@@ -56,7 +56,7 @@ impl Headers {
     /// # Errors
     /// [`Error::InvalidRetry`] if the header holds none.
     pub fn retry(&self) -> Result<Option<RetryPolicy>> {
-        self.get(RETRY).map(str::parse).transpose()
+        self.get(RETRY).map(RetryPolicy::from_header).transpose()
     }
 
     /// The message's own limit of attempts, from the header `queue-max-attempts`.

@@ -2,7 +2,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use humantime::{format_duration, parse_duration};
+use humantime::parse_duration;
 use serde::{Deserialize, Serialize};
 
 use crate::chance;
@@ -20,7 +20,8 @@ const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 /// How long a failed message waits before its retry.
 ///
 /// It is written the same everywhere, on the command line, in JSON, in the database and in a
-/// message's header: `exponential 1s..1h`, `ladder 10s 30s 1m` or `fixed 30s`.
+/// message's header: `exponential 1s..1h`, `ladder 10s 30s 1m` or `fixed 30s`. People may write a
+/// wait with several units, `1h30m`; it is stored with one, `90m`, as the SQL contract reads times.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 #[serde(try_from = "String", into = "String")]
@@ -122,13 +123,38 @@ impl RetryPolicy {
     }
 }
 
-/// A wait written as one word.
+/// The units of times in the SQL contract, in nanoseconds.
+const UNITS: [(&str, u64); 6] = [
+    ("ms", 1_000_000),
+    ("s", 1_000_000_000),
+    ("m", 60_000_000_000),
+    ("h", 3_600_000_000_000),
+    ("d", 86_400_000_000_000),
+    ("w", 604_800_000_000_000),
+];
+
+/// A wait written as one number, with the largest unit up to days that divides it.
 struct Word(Duration);
 
 impl fmt::Display for Word {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&format_duration(self.0).to_string().replace(' ', ""))
+        let nanos = self.0.as_nanos();
+        match UNITS[..5].iter().rfind(|(_, unit)| nanos.is_multiple_of(u128::from(*unit))) {
+            Some((name, unit)) => write!(f, "{}{name}", nanos / u128::from(*unit)),
+            None => write!(f, "{}ms", self.0.as_secs_f64() * 1e3),
+        }
     }
+}
+
+/// Reads a time as the SQL contract does (`queue_duration`): a JSON number of up to 12 characters and
+/// its unit, to the microsecond.
+fn contract_time(word: &str) -> Option<Duration> {
+    // `ms` comes before `s`.
+    let read = |(name, unit): &(&str, u64)| Some((word.strip_suffix(name)?, *unit));
+    let (number, unit) = UNITS.iter().find_map(read)?;
+    let number: f64 = serde_json::from_str(number).ok().filter(|_| number.len() <= 12)?;
+    let micros = (number * 1e6).round() / 1e6 * (unit as f64 / 1e3);
+    Duration::try_from_secs_f64(micros.round() / 1e6).ok()
 }
 
 impl fmt::Display for RetryPolicy {
@@ -150,11 +176,29 @@ impl FromStr for RetryPolicy {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
+        Self::read(text, text.split_whitespace(), |word| parse_duration(word).ok())
+    }
+}
+
+impl RetryPolicy {
+    /// Reads a message's header. It may come from SQL, so it is read as the stored procedures read
+    /// it: with one space between words, and each wait a number and its unit.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRetry`].
+    pub(crate) fn from_header(text: &str) -> Result<Self> {
+        Self::read(text, text.split(' '), contract_time)
+    }
+
+    fn read<'a>(
+        text: &str,
+        mut words: impl Iterator<Item = &'a str>,
+        time: impl Fn(&str) -> Option<Duration>,
+    ) -> Result<Self> {
         let wait = |word: &str| {
             let no_time = || invalid(text, format!("'{}' is not a time with a unit", cut(word)));
-            parse_duration(word).map_err(|_| no_time())
+            time(word).ok_or_else(no_time)
         };
-        let mut words = text.split_whitespace();
         let kind = words.next().unwrap_or_default();
         let rest: Vec<&str> = words.collect();
         let policy = match (kind, rest.as_slice()) {
@@ -244,7 +288,7 @@ mod tests {
     #[test]
     fn a_policy_is_written_as_it_is_read() {
         let ladder = "ladder 10s 20s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h";
-        for text in ["exponential 1s..1h", ladder, "fixed 1h30m"] {
+        for text in ["exponential 1s..1h", ladder, "fixed 90m", "fixed 1.5ms", "fixed 365d"] {
             let policy: RetryPolicy = text.parse().unwrap();
             assert_eq!(policy.to_string(), text);
             let json = serde_json::to_string(&policy).unwrap();
@@ -254,7 +298,22 @@ mod tests {
         let longest = RetryPolicy::Exponential { base: SHORTEST, cap: LONGEST };
         assert_eq!(longest.to_string().parse::<RetryPolicy>().unwrap(), longest);
         let spaced: RetryPolicy = "  ladder   90s 1500ms ".parse().unwrap();
-        assert_eq!(spaced.to_string(), "ladder 1m30s 1s500ms");
+        assert_eq!(spaced.to_string(), "ladder 90s 1500ms");
+    }
+
+    /// What is stored is read by the procedures too.
+    #[test]
+    fn a_header_has_one_number_and_its_unit_for_each_wait() {
+        for text in ["exponential 1s..1h", "ladder 90s 1500ms", "fixed 1.5ms", "fixed 365d"] {
+            let policy: RetryPolicy = text.parse().unwrap();
+            assert_eq!(RetryPolicy::from_header(&policy.to_string()).unwrap(), policy);
+        }
+        let spelled: RetryPolicy = "fixed 1h30m".parse().unwrap();
+        assert_eq!(RetryPolicy::from_header(&spelled.to_string()).unwrap(), spelled);
+        for text in ["fixed 1h30m", "fixed  1s", "fixed 1min", "fixed 30", "fixed 05s", "fixed -1s"]
+        {
+            RetryPolicy::from_header(text).unwrap_err();
+        }
     }
 
     #[test]

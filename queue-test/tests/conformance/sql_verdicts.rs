@@ -7,7 +7,7 @@ use std::time::Duration;
 use mysql_async::prelude::Queryable;
 use rowmq_core::connection::transaction;
 use rowmq_core::handler::{HandlerError, RunOutcome, settlement_for};
-use rowmq_core::model::{OnDone, RetryPolicy, Sampling, TopicSettings};
+use rowmq_core::model::{Headers, OnDone, RetryPolicy, Sampling, TopicSettings};
 use rowmq_core::worker::Settled;
 use rowmq_core::{MsgId, NewMessage, Priority, Unique, enqueue, procedures};
 
@@ -224,13 +224,22 @@ async fn a_retry_policy_is_read_as_the_library_reads_it() {
     let ladder = format!("ladder{}", " 1s".repeat(300));
     for text in [
         "exponential 1s..1h",
+        "exponential 1500ms..1d",
         "exponential 1500ms..1day",
+        "exponential 1s...1h",
         "exponential 1h..1s",
         "exponential 1s",
         "exponential 1s..1h 2s",
         "exponential",
         "fixed 1h30m",
         "fixed 1.5h",
+        "fixed 1.1234567s",
+        "fixed 05s",
+        "fixed 1e3s",
+        "fixed -1s",
+        "fixed 90",
+        "fixed  1s",
+        "fixed 1s ",
         "fixed 1M",
         "fixed 1m",
         "fixed 30",
@@ -243,6 +252,7 @@ async fn a_retry_policy_is_read_as_the_library_reads_it() {
         "fixed 99999999999999999999s",
         "ladder 10s 30s 1m",
         "  ladder \t 90s 1500ms ",
+        "ladder 1w 2d 3h 4m 5s 6000ms",
         "ladder 1week 2days 3hours 4mins",
         "ladder 10s soon",
         "ladder 10s 0s",
@@ -253,7 +263,7 @@ async fn a_retry_policy_is_read_as_the_library_reads_it() {
         "å",
         &ladder,
     ] {
-        let policy: Option<RetryPolicy> = text.parse().ok();
+        let policy = Headers::from_iter([("queue-retry", text)]).retry().ok().flatten();
         for failures in [1, 2, 3, 13, 64, 4_000_000_000_u32] {
             let call = format!("CALL {procedure}(?, ?, @queue_wait)");
             conn.exec_drop(&call, (text.as_bytes(), failures)).await.unwrap();
