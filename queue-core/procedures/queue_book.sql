@@ -18,7 +18,7 @@ BEGIN
   DECLARE the_messages BIGINT;
   DECLARE the_period   BIGINT;
 
-  SELECT max_running, max_running_per_key, rate_messages, rate_period_ms * 1000
+  SELECT NULLIF(max_running, 0), NULLIF(max_running_per_key, 0), IF(rate_period_ms > 0, rate_messages, NULL), rate_period_ms * 1000
     INTO the_max, the_per_key, the_messages, the_period FROM queue_topic WHERE id = in_topic;
   -- A topic that limits only how many messages run has no slots.
   IF the_per_key IS NOT NULL OR (the_max IS NOT NULL AND the_messages IS NOT NULL) THEN

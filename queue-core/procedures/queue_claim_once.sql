@@ -52,6 +52,9 @@ BEGIN
   DECLARE the_per_key  BIGINT DEFAULT NULL;
   DECLARE the_admitted MEDIUMTEXT CHARACTER SET utf8mb4;
   DECLARE the_next     BIGINT UNSIGNED;
+  DECLARE the_kept     VARBINARY(255);
+  DECLARE the_checked  BIGINT UNSIGNED DEFAULT 0;
+  DECLARE the_of       INT UNSIGNED;
   DECLARE the_left     TEXT CHARACTER SET latin1;
   DECLARE the_any_over BOOLEAN;
   DECLARE the_turn     BOOLEAN;
@@ -135,17 +138,21 @@ BEGIN
     END IF;
     SELECT COUNT(*) + COALESCE(SUM(priority >= 100), 0) * 1000000 INTO the_held FROM queue_claim WHERE worker_id = the_worker;
     -- Claims whose messages were cancelled or purged: no session will settle them, and they hold nothing.
-    WHILE the_held > 0 AND NOT the_pause AND the_claim IS NOT NULL DO
-      SET the_claim = NULL;
-      SELECT c.claim_no INTO the_claim FROM queue_claim c WHERE c.worker_id = the_worker
-        AND NOT EXISTS (SELECT 1 FROM queue_message m FORCE INDEX (PRIMARY)
-          WHERE m.topic_id = c.topic_id AND m.priority = c.priority AND m.id BETWEEN c.lo AND c.hi
-            AND m.worker_id = c.worker_id AND m.claim_no = c.claim_no) LIMIT 1;
-      IF the_claim IS NOT NULL THEN
+    WHILE the_held > 0 AND NOT the_pause AND the_checked IS NOT NULL DO
+      SET the_claim = NULL, the_row = NULL;
+      SELECT claim_no, topic_id, priority, lo, hi INTO the_claim, the_of, the_priority, the_low, the_high
+        FROM queue_claim WHERE worker_id = the_worker AND claim_no > the_checked ORDER BY claim_no LIMIT 1;
+      -- By itself: a join does not read a range whose ends are another table's.
+      SELECT id INTO the_row FROM queue_message FORCE INDEX (PRIMARY)
+        WHERE topic_id = the_of AND priority = the_priority AND id BETWEEN the_low AND the_high
+          AND worker_id = the_worker AND claim_no = the_claim LIMIT 1;
+      SET the_checked = the_claim;
+      IF the_claim IS NOT NULL AND the_row IS NULL THEN
         CALL queue_give_back(the_worker, the_claim, NULL, the_pause);
         SELECT COUNT(*) + COALESCE(SUM(priority >= 100), 0) * 1000000 INTO the_held FROM queue_claim WHERE worker_id = the_worker;
       END IF;
     END WHILE;
+    SET the_low = NULL;
   END IF;
 
   -- After a suspect the others have their turn for 200 ms, as with the library: after a mass crash there
@@ -202,7 +209,7 @@ BEGIN
       BEGIN
         ROLLBACK AND NO CHAIN NO RELEASE;
         SET @queue_unsaid = REPLACE(CONVERT(@queue_unsaid USING latin1), the_unsaid, '');
-        SET the_low = NULL, the_live = 0, the_rounds = 100;
+        SET the_low = NULL, the_live = 0, the_rounds = 100, out_blocked = the_bounds;
       END;
       DECLARE EXIT HANDLER FOR SQLEXCEPTION
       BEGIN
@@ -215,9 +222,9 @@ BEGIN
       SAVEPOINT queue_own;
       SET the_ids = NULL, the_low = NULL, the_count = 0, the_any_over = FALSE, the_overs = '', the_left = '', the_end = FALSE;
       IF the_bounds THEN
-        CALL queue_enter_gate(the_topic, the_worker, the_limit, the_per_key);
+        CALL queue_enter_gate(the_topic, the_worker, the_limit, the_priority > 9, the_per_key, the_kept);
         IF the_limit > 0 AND the_per_key IS NOT NULL THEN
-          CALL queue_admit(the_topic, the_priority, the_from, the_limit, the_per_key, the_admitted, the_next);
+          CALL queue_admit(the_topic, the_priority, the_from, the_limit, the_per_key, the_kept, the_admitted, the_next);
         END IF;
         IF the_limit = 0 OR (the_per_key IS NOT NULL AND the_admitted IS NULL) THEN
           COMMIT AND NO CHAIN NO RELEASE;
@@ -274,6 +281,11 @@ BEGIN
       -- other sessions hold all of it, at the next priority.
       IF the_priority <= 9 THEN
         SET the_at = IF(the_count > 0, the_priority, the_priority + 1), the_at_id = IF(the_count > 0, the_high + 1, 0);
+        IF the_per_key IS NOT NULL AND the_count = 0 THEN
+          -- Other messages of the same keys, which were not admitted beside these, may be free.
+          SELECT MAX(k.id) + 1 INTO the_at_id FROM JSON_TABLE(the_admitted, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) k;
+          SET the_at = the_priority, out_blocked = TRUE, the_rounds = the_rounds + 4;
+        END IF;
       END IF;
       IF the_any_over THEN
         OPEN the_over_ones;

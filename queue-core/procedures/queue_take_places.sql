@@ -26,7 +26,14 @@ BEGIN
   DECLARE the_running  BIGINT;
   DECLARE the_given    BIGINT;
   DECLARE the_lost     BIGINT;
+  DECLARE the_list     MEDIUMTEXT CHARACTER SET utf8mb4 DEFAULT NULL;
+  DECLARE the_claim    BIGINT UNSIGNED;
+  DECLARE the_priority TINYINT UNSIGNED;
+  DECLARE the_low      BIGINT UNSIGNED;
+  DECLARE the_high     BIGINT UNSIGNED;
   DECLARE the_end      BOOLEAN DEFAULT FALSE;
+  DECLARE the_claims CURSOR FOR
+    SELECT worker_id, claim_no, priority, lo, hi FROM queue_claim FORCE INDEX (queue_claim_frontier) WHERE topic_id = in_topic;
   -- Those that run nothing first.
   DECLARE the_others CURSOR FOR
     SELECT h.worker, h.share, h.running
@@ -39,20 +46,29 @@ BEGIN
   /*M! SET STATEMENT group_concat_max_len = 1048576 FOR */
   SELECT COALESCE(JSON_ARRAYAGG(s.worker_id), '[]') INTO the_unlocked
     FROM (SELECT worker_id FROM queue_share FORCE INDEX (PRIMARY) WHERE topic_id = in_topic FOR UPDATE SKIP LOCKED) s;
-  -- From here on no claim within an unlocked share runs, so the counts hold.
+  -- From here on no claim within an unlocked share runs, so the counts hold. A worker that is gone runs nothing.
+  OPEN the_claims;
+  the_count: LOOP
+    FETCH the_claims INTO the_other, the_claim, the_priority, the_low, the_high;
+    IF the_end THEN
+      LEAVE the_count;
+    END IF;
+    -- By itself: a join does not read a range whose ends are another table's.
+    SELECT COUNT(*) INTO the_running FROM queue_message FORCE INDEX (PRIMARY)
+      WHERE topic_id = in_topic AND priority = the_priority AND id BETWEEN the_low AND the_high
+        AND worker_id = the_other AND claim_no = the_claim;
+    SET the_list = CONCAT_WS(',', the_list, CONCAT('{"worker":', the_other, ',"running":', the_running, '}'));
+  END LOOP;
+  CLOSE the_claims;
+  SET the_end = FALSE, the_list = CONCAT('[', COALESCE(the_list, ''), ']');
   /*M! SET STATEMENT group_concat_max_len = 1048576 FOR */
-  SELECT COALESCE(JSON_ARRAYAGG(JSON_OBJECT('worker', h.worker_id, 'share', h.share, 'running', h.running)), '[]') INTO the_holders
-    FROM (SELECT u.worker_id, SUM(u.share) AS share, SUM(u.running) AS running
-      FROM (SELECT s.worker_id, IF(w.id IS NULL AND JSON_CONTAINS(the_unlocked, CAST(s.worker_id AS CHAR)), 0, s.n) AS share, 0 AS running
-          FROM queue_share s FORCE INDEX (PRIMARY) LEFT JOIN queue_worker w FORCE INDEX (PRIMARY) ON w.id = s.worker_id
-          WHERE s.topic_id = in_topic
+  SELECT COALESCE(JSON_ARRAYAGG(JSON_OBJECT('worker', h.worker, 'share', h.share, 'running', h.running)), '[]') INTO the_holders
+    FROM (SELECT u.worker, SUM(u.share) AS share, SUM(u.running) AS running
+      FROM (SELECT worker_id AS worker, n AS share, 0 AS running FROM queue_share FORCE INDEX (PRIMARY) WHERE topic_id = in_topic
         UNION ALL
-        SELECT c.worker_id, 0, COUNT(*)
-          FROM queue_claim c FORCE INDEX (queue_claim_frontier) STRAIGHT_JOIN queue_message m FORCE INDEX (PRIMARY)
-            ON m.topic_id = c.topic_id AND m.priority = c.priority AND m.id BETWEEN c.lo AND c.hi
-              AND m.worker_id = c.worker_id AND m.claim_no = c.claim_no
-          WHERE c.topic_id = in_topic GROUP BY c.worker_id) u
-      GROUP BY u.worker_id) h;
+        SELECT c.worker, 0, c.running
+          FROM JSON_TABLE(the_list, '$[*]' COLUMNS (worker BIGINT UNSIGNED PATH '$.worker', running BIGINT PATH '$.running')) c) u
+      GROUP BY u.worker) h;
   SELECT in_max - COALESCE(SUM(GREATEST(h.share, h.running)), 0), COALESCE(SUM(IF(h.worker = in_worker, h.running, 0)), 0),
       GREATEST(1, in_max DIV (1 + COALESCE(SUM(h.running > 0 AND h.worker <> in_worker), 0)))
     INTO the_room, the_mine, the_equal

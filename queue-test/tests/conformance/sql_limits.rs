@@ -87,6 +87,74 @@ async fn a_session_takes_what_workers_do_not_use_and_no_more_than_an_equal_part(
 }
 
 #[tokio::test]
+async fn a_session_with_an_equal_part_takes_no_more_of_a_busy_worker() {
+    let mut scene = scene(limits(9, 0)).await;
+    let topic = scene.topic.clone();
+    scene.enqueue(40).await;
+    let worker = scene.worker().await;
+    let running = claim(&worker, &topic, 9).await;
+    settle(&worker, all(&running[..7], &Settlement::Ack)).await;
+    let mut session = consumer(&scene).await;
+    assert_eq!(session.claim_and_keep(4).await.len(), 4);
+    assert_eq!(shares(&mut scene).await, "5");
+    assert!(session.claim_and_keep(2).await.is_empty());
+    assert_eq!(shares(&mut scene).await, "5");
+}
+
+#[tokio::test]
+async fn the_share_of_a_worker_that_is_gone_goes_to_a_session() {
+    let mut scene = scene(limits(4, 0)).await;
+    scene.enqueue(10).await;
+    let gone = "INSERT INTO queue_share (topic_id, worker_id, n, max_running) SELECT id, 999, 4, 4 FROM queue_topic";
+    scene.sql(gone).await;
+    let mut session = consumer(&scene).await;
+    assert_eq!(session.claim_and_keep(3).await.len(), 3);
+    assert_eq!(shares(&mut scene).await, "1");
+}
+
+#[tokio::test]
+async fn a_ready_message_that_is_locked_holds_up_no_other_key() {
+    let mut scene = scene(limits(0, 1)).await;
+    enqueue_keys(&mut scene, &["a", "b", "c"]).await;
+    let mut session = consumer(&scene).await;
+    let mut locking = consumer(&scene).await;
+    locking.run("START TRANSACTION").await;
+    let first = scene.number("SELECT MIN(id) FROM queue_message").await;
+    let row = format!("topic_id = {} AND priority = 5 AND id = {first}", scene.topic.id);
+    locking.run(&format!("SELECT id INTO @id FROM queue_message WHERE {row} FOR UPDATE")).await;
+    assert_eq!(bodies(&session.claim_and_keep(1).await), ["b"]);
+    locking.run("ROLLBACK").await;
+    until("the other is claimed", async || {
+        bodies(&session.claim_and_keep(1).await).first().is_some_and(|body| body == "a")
+    })
+    .await;
+}
+
+/// In ten of twenty seconds: otherwise a suspect that no session can take would idle a place.
+#[tokio::test]
+async fn a_place_is_kept_for_a_suspect_and_then_not() {
+    for limits in [limits(2, 0), limits(2, 1)] {
+        let mut scene = scene(limits).await;
+        enqueue_keys(&mut scene, &["a", "b", "c", "c"]).await;
+        scene.sql("UPDATE queue_message SET priority = 105 WHERE ordering_key = 'c'").await;
+        let mut session = consumer(&scene).await;
+        // A session that has just handled a suspect leaves the next one to the others.
+        let suspect = session.claim_and_keep(5).await;
+        session.settle(&suspect[0], "ack").await;
+        for expected in [1, 2] {
+            until("a place is kept, or is not", async || {
+                session.run("SET @queue_turn = 'after a suspect'").await;
+                let some = session.claim_and_keep(5).await;
+                session.settle_all(&some, "release").await;
+                tokio::time::sleep(Duration::from_millis(200)).await;
+                some.len() == expected
+            })
+            .await;
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_share_in_use_by_a_claim_stays_as_it_is() {
     let mut scene = scene(limits(4, 0)).await;
     let topic = scene.topic.clone();
@@ -245,9 +313,12 @@ async fn a_claim_that_waits_for_room_gets_it() {
         .await;
         one.settle(&first[0], "ack").await;
     };
-    let call = two.conn.query::<Row, _>("CALL queue_claim('t', 1, 3600)");
-    let (rows, ()) = tokio::join!(call, script);
-    assert_eq!(rows.unwrap().len(), 1);
+    // It returns after at most five seconds, and is called again.
+    let call = until("it has claimed", async || {
+        let call = "CALL queue_claim('t', 1, 3600)";
+        two.conn.query::<Row, _>(call).await.unwrap().len() == 1
+    });
+    tokio::join!(call, script);
 }
 
 /// No bell rings when a place becomes free.
@@ -270,9 +341,12 @@ async fn a_claim_that_waits_for_room_does_not_wait_for_its_bell() {
         until("it looks by itself", async || scene.number(&sleeps).await == 1).await;
         one.settle(&first[0], "ack").await;
     };
-    let call = two.conn.query::<Row, _>("CALL queue_claim('t', 1, 3600)");
-    let (rows, ()) = tokio::join!(call, script);
-    assert_eq!(rows.unwrap().len(), 1);
+    // It returns after at most five seconds, and is called again.
+    let call = until("it has claimed", async || {
+        let call = "CALL queue_claim('t', 1, 3600)";
+        two.conn.query::<Row, _>(call).await.unwrap().len() == 1
+    });
+    tokio::join!(call, script);
 }
 
 /// A claim holds no lock while it waits at the gate: not its worker's row, which decides its death.

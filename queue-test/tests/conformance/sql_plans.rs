@@ -6,6 +6,7 @@ use std::time::Duration;
 use mysql_async::prelude::Queryable;
 use rowmq_core::model::TopicSettings;
 
+use crate::limits::limits;
 use crate::plans::fill;
 use crate::scene::Scene;
 use crate::sql_consumer::SqlConsumer;
@@ -68,4 +69,26 @@ async fn the_calls_of_a_consumer_read_by_key_however_much_there_is() {
     none_beyond(&mut consumer, "the claim of a suspect", 300).await;
     consumer.run("CALL queue_leave()").await;
     none_beyond(&mut consumer, "leaving", 100).await;
+}
+
+/// The held claims lie behind twenty thousand ready messages, and the count of what runs does not
+/// read these.
+#[tokio::test]
+async fn a_claim_under_limits_reads_what_is_claimed_and_not_what_is_ready() {
+    for (limits, most) in [(limits(100, 0), 500), (limits(0, 1), 15_000)] {
+        let mut scene = Scene::with(&TopicSettings { limits, ..Default::default() }).await;
+        scene.enqueue(5).await;
+        let mut consumer = SqlConsumer::new(scene.db.url()).await;
+        for _ in 0..5 {
+            assert_eq!(consumer.claim_and_keep(1).await.len(), 1);
+        }
+        let ready = "INSERT INTO queue_message (topic_id, msg_id, ordering_key, body) SELECT topic_id, UNHEX(REPLACE(UUID(), '-', '')), UUID(), body FROM queue_message";
+        for _ in 0..12 {
+            scene.sql(ready).await;
+        }
+        let before = read_so_far(&mut consumer).await;
+        assert_eq!(consumer.claim(1).await.len(), 1);
+        let read = read_so_far(&mut consumer).await - before;
+        assert!(read <= most, "{limits:?}: a claim has read {read} rows");
+    }
 }
