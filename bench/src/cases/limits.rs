@@ -7,9 +7,12 @@ use rowmq_core::model::{Limits, Rate};
 
 use super::BASE;
 use crate::case::{Member, Scale};
-use crate::load::{Drain, Limited, Load};
+use crate::load::{Claimer, Drain, Limited, Load};
 
 const FREE: &str = "no limit";
+
+/// The same, by sessions that claim and settle by SQL.
+const FREE_BY_SQL: &str = "by SQL, no limit";
 
 /// So many keys that a claim seldom meets one twice.
 const MANY: u32 = 5_000;
@@ -33,6 +36,11 @@ pub(super) fn members(scale: &Scale) -> Vec<Member> {
         ..load(per_key)
     };
     let limited = |name: &str, load: Limited| Member::new(name, Load::Limited(load)).against(FREE);
+    let drain = Drain { by: Claimer::CallAll, ..few.drain };
+    let sql = Limited { drain, ..load(Limits::default()) };
+    let by_sql = |name: &str, limits: Limits| {
+        Member::new(name, Load::Limited(Limited { limits, ..sql })).against(FREE_BY_SQL)
+    };
     vec![
         Member::new(FREE, Load::Limited(load(Limits::default()))),
         // As many as four processes have handlers, and then half as many.
@@ -45,6 +53,10 @@ pub(super) fn members(scale: &Scale) -> Vec<Member> {
             Limited { blocked: BLOCKED, ..load(per_key) },
         ),
         limited("a rate far above", load(Limits { rate, ..Limits::default() })),
+        Member::new(FREE_BY_SQL, Load::Limited(sql)),
+        by_sql("by SQL, at most 64 at once", running(64)),
+        by_sql("by SQL, one of a key, 5,000 keys", per_key),
+        by_sql("by SQL, a rate far above", Limits { rate, ..Limits::default() }),
     ]
 }
 
