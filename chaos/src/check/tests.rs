@@ -289,9 +289,7 @@ fn found_in(leftovers: &Leftovers) -> Findings {
 /// I10: three may run at once.
 #[test]
 fn a_run_beyond_the_limit_is_found_unless_its_claim_may_have_been_lost() {
-    let sent_to = |topic: &str| {
-        format!("0 queue {topic}\n2000000 invoke 1:1 4\n2100000 enqueue 1:1 4 stored\n")
-    };
+    let sent = ("1-sender", "2000000 invoke 1:1 4\n2100000 enqueue 1:1 4 stored\n");
     let run = |seq: u64, from: u64, to: u64, answer: &str| {
         format!(
             "{from} start 1:{seq} 1\n{to} effect 1:{seq} 1\n\
@@ -303,20 +301,18 @@ fn a_run_beyond_the_limit_is_found_unless_its_claim_may_have_been_lost() {
     let leftovers = Leftovers { effects, ..Leftovers::default() };
     let breaches = |topic: &str, fourth: String| {
         let lines = format!("{three}{fourth}");
-        let sent = sent_to(topic);
-        let findings = found(&[("1-sender", &sent), ("2-recorder", &lines)], &leftovers);
+        let queue = format!("0 queue {topic}\n");
+        let findings = found(&[sent, ("1-sender", &queue), ("2-recorder", &lines)], &leftovers);
         findings.violations.iter().map(|violation| violation.breach).collect::<Vec<_>>()
     };
+    let beside = |answer| run(4, 3_500_000, 5_000_000, answer);
     for limited in [EFFECTS, URGENT] {
-        let breaches = |fourth| breaches(limited, fourth);
-        assert_eq!(breaches(run(4, 4_000_001, 5_000_000, "settled")), []);
-        assert_eq!(breaches(run(4, 3_500_000, 5_000_000, "settled")), [Breach::BeyondLimit]);
-        assert_eq!(breaches(run(4, 3_500_000, 5_000_000, "fenced")), []);
+        assert_eq!(breaches(limited, run(4, 4_000_001, 5_000_000, "settled")), []);
+        assert_eq!(breaches(limited, beside("settled")), [Breach::BeyondLimit]);
+        assert_eq!(breaches(limited, beside("fenced")), []);
     }
-    // Five of these, and any number of those, may run at once.
-    for topic in [CALLS, WORK] {
-        assert_eq!(breaches(topic, run(4, 3_500_000, 5_000_000, "settled")), []);
-    }
+    // Five of the first, and any number of the second, may run at once.
+    assert_eq!([CALLS, WORK].map(|topic| breaches(topic, beside("settled"))), [[], []]);
 }
 
 #[test]

@@ -146,8 +146,8 @@ impl fmt::Display for Word {
     }
 }
 
-/// Reads a time as the SQL contract does (`queue_duration`): a JSON number of up to 12 characters and
-/// its unit, to the microsecond.
+/// Reads a time as the SQL contract does (`queue_duration`): a JSON number of up to 12 characters
+/// and its unit, to the microsecond.
 fn contract_time(word: &str) -> Option<Duration> {
     // `ms` comes before `s`.
     let read = |(name, unit): &(&str, u64)| Some((word.strip_suffix(name)?, *unit));

@@ -1,5 +1,5 @@
-//! Topics with limited claims, read by SQL: by number, by number per key, by rate, beside workers of
-//! the library and alone.
+//! Topics with limited claims, read by SQL: by number, by number per key, by rate, beside workers
+//! of the library and alone.
 
 use std::collections::HashMap;
 use std::sync::Arc;
