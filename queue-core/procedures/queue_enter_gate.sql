@@ -33,7 +33,7 @@ BEGIN
       SET SESSION innodb_lock_wait_timeout = @queue_lock_wait, @queue_lock_wait = NULL;
       RESIGNAL;
     END;
-    -- After a KILL here, the next claim finds it.
+    -- After a KILL here, queue_undo_killed puts it back.
     SET @queue_lock_wait = COALESCE(@queue_lock_wait, @@SESSION.innodb_lock_wait_timeout), SESSION innodb_lock_wait_timeout = 1; */
     /*M! SET STATEMENT innodb_lock_wait_timeout = 1 FOR */
     SELECT topic_id INTO the_gate FROM queue_limit WHERE topic_id = in_topic FOR UPDATE;

@@ -27,8 +27,8 @@ BEGIN
   UPDATE queue_worker SET topics = CONCAT_WS(',', topics, in_topic)
     WHERE id = in_worker AND NOT COALESCE(FIND_IN_SET(in_topic, topics), 0);
   IF in_blocked OR IS_USED_LOCK(the_bell) IS NULL THEN
-    -- Or the bell has just rung and the sweeper is about to take it back, or there is no sweeper. In each case
-    -- the session polls, for at most five seconds: SLEEP does not notice that a client is gone.
+    -- There may be room soon; or the bell has just rung and the sweeper is about to take it back; or there is
+    -- no sweeper. The session polls, for at most five seconds: SLEEP does not notice that a client is gone.
     IF io_polls >= 6 THEN
       SET io_left = LEAST(io_left, 5);
     END IF;

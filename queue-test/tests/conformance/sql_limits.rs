@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use mysql_async::Row;
@@ -360,18 +360,28 @@ async fn a_claim_that_is_killed_at_the_gate_claims_nothing() {
     let mut gate = consumer(&scene).await;
     gate.run("START TRANSACTION").await;
     gate.run("SELECT topic_id INTO @topic FROM queue_limit FOR UPDATE").await;
-    let id = session.conn.id();
-    let script = async {
-        until("it waits at the gate", async || scene.lock_waits().await > 0).await;
-        scene.sql("SELECT id FROM queue_worker FOR UPDATE").await;
-        scene.sql(&format!("KILL QUERY {id}")).await;
+    let patience = "SELECT @@SESSION.innodb_lock_wait_timeout";
+    let before: Option<u32> = session.conn.query_first(patience).await.unwrap();
+    let (id, killed) = (session.conn.id(), AtomicBool::new(false));
+    // A call waits for a second, and finds nothing if it is not killed in time.
+    let kill = until("it is killed while it waits at the gate", async || {
+        if scene.lock_waits().await > 0 {
+            scene.sql("SELECT id FROM queue_worker FOR UPDATE").await;
+            scene.sql(&format!("KILL QUERY {id}")).await;
+        }
+        killed.load(Ordering::SeqCst)
+    });
+    let call = async {
+        while session.conn.query::<Row, _>("CALL queue_claim('t', 1, NULL)").await.is_ok() {}
+        killed.store(true, Ordering::SeqCst);
     };
-    let (rows, ()) =
-        tokio::join!(session.conn.query::<Row, _>("CALL queue_claim('t', 1, NULL)"), script);
-    assert!(rows.is_err(), "{rows:?}");
+    tokio::join!(kill, call);
     for conn in [&mut session, &mut gate] {
         conn.run("ROLLBACK").await;
     }
+    session.run("CALL queue_beat()").await;
+    let after: Option<u32> = session.conn.query_first(patience).await.unwrap();
+    assert_eq!(after, before);
     assert_eq!(scene.hot().await, (2, 1, 1));
     session.settle(&first[0], "ack").await;
     let mut left = bodies(&session.claim_and_keep(5).await);
