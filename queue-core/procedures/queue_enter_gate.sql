@@ -43,7 +43,7 @@ BEGIN
     INSERT INTO queue_limit (topic_id, spent_until) VALUES (in_topic, UTC_TIMESTAMP(6))
       ON DUPLICATE KEY UPDATE topic_id = VALUES(topic_id);
   END IF;
-  -- Whoever changes the limits locks the gate, too.
+  -- A change of the limits locks the gate, too.
   SELECT NULLIF(max_running, 0), NULLIF(max_running_per_key, 0), IF(rate_period_ms > 0, rate_messages, NULL), rate_period_ms * 1000
     INTO the_max, out_per_key, the_messages, the_period FROM queue_topic WHERE id = in_topic;
   IF NOT in_suspect AND UNIX_TIMESTAMP() MOD 20 < 10 THEN

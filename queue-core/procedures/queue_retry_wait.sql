@@ -1,6 +1,6 @@
 -- Not for callers. The wait after so many failures by a retry policy, in microseconds, or after 0 the
 -- shortest that it ever makes; NULL if the policy cannot be read. As queue-core/src/model/retry.rs reads it:
--- words with one space between, each wait a number and its unit.
+-- words with one space between, each wait a number and its unit, in whole milliseconds.
 CREATE PROCEDURE queue_retry_wait(
   IN  in_policy   BLOB,
   IN  in_failures INT UNSIGNED,
@@ -34,7 +34,7 @@ BEGIN
       CALL queue_duration('retry', JSON_QUOTE(SUBSTRING_INDEX(SUBSTRING_INDEX(the_text, ' ', the_nth), ' ', -1)), the_seconds);
     END;
     SET the_wait = the_seconds * 1e6;
-    IF COALESCE(the_wait NOT BETWEEN 1e3 AND 31536000e6, TRUE) THEN
+    IF COALESCE(the_wait NOT BETWEEN 1e3 AND 31536000e6 OR the_seconds * 1000 <> FLOOR(the_seconds * 1000), TRUE) THEN
       SET the_chosen = NULL;
       LEAVE the_steps;
     END IF;

@@ -111,6 +111,9 @@ impl RetryPolicy {
         if waits.iter().any(|wait| *wait < SHORTEST) {
             return Some("a wait is shorter than 1ms".to_owned());
         }
+        if waits.iter().any(|wait| !wait.subsec_nanos().is_multiple_of(1_000_000)) {
+            return Some("a wait has a part of a millisecond".to_owned());
+        }
         if waits.iter().any(|wait| *wait > LONGEST) {
             return Some("a wait is longer than 365 days".to_owned());
         }
@@ -123,14 +126,14 @@ impl RetryPolicy {
     }
 }
 
-/// The units of times in the SQL contract, in nanoseconds.
+/// The units of times in the SQL contract, in milliseconds.
 const UNITS: [(&str, u64); 6] = [
-    ("ms", 1_000_000),
-    ("s", 1_000_000_000),
-    ("m", 60_000_000_000),
-    ("h", 3_600_000_000_000),
-    ("d", 86_400_000_000_000),
-    ("w", 604_800_000_000_000),
+    ("ms", 1),
+    ("s", 1000),
+    ("m", 60_000),
+    ("h", 3_600_000),
+    ("d", 86_400_000),
+    ("w", 604_800_000),
 ];
 
 /// A wait written as one number, with the largest unit up to days that divides it.
@@ -138,11 +141,11 @@ struct Word(Duration);
 
 impl fmt::Display for Word {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let nanos = self.0.as_nanos();
-        match UNITS[..5].iter().rfind(|(_, unit)| nanos.is_multiple_of(u128::from(*unit))) {
-            Some((name, unit)) => write!(f, "{}{name}", nanos / u128::from(*unit)),
-            None => write!(f, "{}ms", self.0.as_secs_f64() * 1e3),
-        }
+        let millis = self.0.as_millis();
+        let (days, _) = UNITS.split_at(5);
+        let divides = |(_, unit): &&(&str, u64)| millis.is_multiple_of(u128::from(*unit));
+        let (name, unit) = days.iter().rfind(divides).unwrap_or(&UNITS[0]);
+        write!(f, "{}{name}", millis / u128::from(*unit))
     }
 }
 
@@ -153,7 +156,7 @@ fn contract_time(word: &str) -> Option<Duration> {
     let read = |(name, unit): &(&str, u64)| Some((word.strip_suffix(name)?, *unit));
     let (number, unit) = UNITS.iter().find_map(read)?;
     let number: f64 = serde_json::from_str(number).ok().filter(|_| number.len() <= 12)?;
-    let micros = (number * 1e6).round() / 1e6 * (unit as f64 / 1e3);
+    let micros = (number * 1e6).round() / 1e6 * (unit as f64 * 1e3);
     Duration::try_from_secs_f64(micros.round() / 1e6).ok()
 }
 
@@ -288,7 +291,7 @@ mod tests {
     #[test]
     fn a_policy_is_written_as_it_is_read() {
         let ladder = "ladder 10s 20s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h";
-        for text in ["exponential 1s..1h", ladder, "fixed 90m", "fixed 1.5ms", "fixed 365d"] {
+        for text in ["exponential 1s..1h", ladder, "fixed 90m", "fixed 1500ms", "fixed 365d"] {
             let policy: RetryPolicy = text.parse().unwrap();
             assert_eq!(policy.to_string(), text);
             let json = serde_json::to_string(&policy).unwrap();
@@ -304,7 +307,7 @@ mod tests {
     /// What is stored is read by the procedures too.
     #[test]
     fn a_header_has_one_number_and_its_unit_for_each_wait() {
-        for text in ["exponential 1s..1h", "ladder 90s 1500ms", "fixed 1.5ms", "fixed 365d"] {
+        for text in ["exponential 1s..1h", "ladder 90s 1500ms", "fixed 1.5h", "fixed 365d"] {
             let policy: RetryPolicy = text.parse().unwrap();
             assert_eq!(RetryPolicy::from_header(&policy.to_string()).unwrap(), policy);
         }
@@ -327,6 +330,7 @@ mod tests {
             ("ladder 10s soon", "'soon' is not a time"),
             ("ladder 10", "'10' is not a time"),
             ("fixed", "it takes one wait"),
+            ("fixed 1001us", "a part of a millisecond"),
             ("fixed 1s 2s", "it takes one wait"),
             ("fixed 10years", "longer than 365 days"),
             ("fixed 99999999999999999999s", "is not a time"),

@@ -13,8 +13,8 @@ use rowmq_core::rescue::Why;
 use rowmq_core::store::topic::set;
 use rowmq_core::worker::Worker;
 use rowmq_core::{NewMessage, enqueue_to};
-use rowmq_test::until;
-use tokio::time::Instant;
+use rowmq_test::{PATIENCE, until};
+use tokio::time::timeout;
 
 use crate::limits::{claim, enqueue_keys, limits};
 use crate::rescue::{claims_of, take};
@@ -133,10 +133,11 @@ async fn a_ready_message_that_is_locked_holds_up_no_other_key() {
 /// In ten of twenty seconds: otherwise a suspect that no session can take would idle a place.
 #[tokio::test]
 async fn a_place_is_kept_for_a_suspect_and_then_not() {
-    for limits in [limits(2, 0), limits(2, 1)] {
+    for limits in [limits(2, 0), limits(2, 1), limits(0, 1)] {
         let mut scene = scene(limits).await;
-        enqueue_keys(&mut scene, &["a", "b", "c", "c"]).await;
-        scene.sql("UPDATE queue_message SET priority = 105 WHERE ordering_key = 'c'").await;
+        enqueue_keys(&mut scene, &["a", "c", "c", "c"]).await;
+        let suspects = "UPDATE queue_message SET priority = 105 WHERE ordering_key = 'c' ORDER BY id DESC LIMIT 2";
+        scene.sql(suspects).await;
         let mut session = consumer(&scene).await;
         // A session that has just handled a suspect leaves the next one to the others.
         let suspect = session.claim_and_keep(5).await;
@@ -244,7 +245,6 @@ async fn a_rate_is_kept_over_sessions_and_workers() {
     let limits = rate("2/100ms");
     let settings = TopicSettings { limits, ..TopicSettings::default() };
     set(&mut scene.conn, &topic.name, &settings).await.unwrap();
-    let started = Instant::now();
     let mut got = 0;
     until("five more come", async || {
         let some = session.claim_and_keep(10).await.len();
@@ -253,7 +253,6 @@ async fn a_rate_is_kept_over_sessions_and_workers() {
         got >= 5
     })
     .await;
-    assert!(started.elapsed() >= Duration::from_millis(150), "five take three refills of one");
 }
 
 #[tokio::test]
@@ -301,27 +300,6 @@ async fn what_has_expired_takes_no_room() {
     assert_eq!(bodies(&session.claim_and_keep(10).await), ["a"]);
 }
 
-#[tokio::test]
-async fn a_claim_that_waits_for_room_gets_it() {
-    let mut scene = scene(limits(1, 0)).await;
-    scene.enqueue(2).await;
-    let (mut one, mut two) = (consumer(&scene).await, consumer(&scene).await);
-    let first = one.claim_and_keep(1).await;
-    let script = async {
-        until("it listens", async || {
-            scene.number("SELECT COUNT(*) FROM queue_worker WHERE topics IS NOT NULL").await == 1
-        })
-        .await;
-        one.settle(&first[0], "ack").await;
-    };
-    // It returns after at most five seconds, and is called again.
-    let call = until("it has claimed", async || {
-        let call = "CALL queue_claim('t', 1, 3600)";
-        two.conn.query::<Row, _>(call).await.unwrap().len() == 1
-    });
-    tokio::join!(call, script);
-}
-
 /// No bell rings when a place becomes free.
 #[tokio::test]
 async fn a_claim_that_waits_for_room_does_not_wait_for_its_bell() {
@@ -348,6 +326,24 @@ async fn a_claim_that_waits_for_room_does_not_wait_for_its_bell() {
         two.conn.query::<Row, _>(call).await.unwrap().len() == 1
     });
     tokio::join!(call, script);
+}
+
+/// A library worker that is frozen in the gate holds up no call for longer.
+#[tokio::test]
+async fn a_claim_waits_for_the_gate_for_a_second_whatever_its_lock_timeout_is() {
+    let mut scene = scene(limits(0, 1)).await;
+    enqueue_keys(&mut scene, &["a", "b"]).await;
+    let (mut session, mut gate) = (consumer(&scene).await, consumer(&scene).await);
+    session.run("SET SESSION innodb_lock_wait_timeout = 3600").await;
+    assert_eq!(session.claim_and_keep(1).await.len(), 1);
+    gate.run("START TRANSACTION").await;
+    gate.run("SELECT topic_id INTO @topic FROM queue_limit FOR UPDATE").await;
+    let claimed = timeout(PATIENCE, session.claim(1)).await;
+    assert!(claimed.expect("it does not wait for an hour").is_empty());
+    let own = "SELECT @@SESSION.innodb_lock_wait_timeout";
+    assert_eq!(session.conn.query_first(own).await.unwrap(), Some(3600));
+    gate.run("ROLLBACK").await;
+    assert_eq!(session.claim_and_keep(1).await.len(), 1);
 }
 
 /// A claim holds no lock while it waits at the gate: not its worker's row, which decides its death.
@@ -417,7 +413,8 @@ async fn the_claims_of_a_session_that_has_left_take_no_room_once_they_are_given_
 /// Sessions with safe updates on, and workers, one message at a time. `check` sees what is claimed.
 #[tokio::test]
 async fn many_sessions_and_workers_never_go_beyond_the_limits() {
-    for limits in [limits(3, 0), limits(3, 1), limits(0, 2)] {
+    let with_rate = Limits { rate: rate("1000/1s").rate, ..limits(3, 0) };
+    for limits in [limits(3, 0), limits(3, 1), limits(0, 2), with_rate] {
         let mut scene = scene(limits).await;
         let topic = scene.topic.clone();
         let keys = ["a", "b", "c", "-"];

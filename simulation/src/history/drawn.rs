@@ -82,8 +82,8 @@ pub(super) fn settings(seed: u64, cast: Cast) -> Settings {
     let operators = if weather == Weather::Wild { 0 } else { rng.random_range(0..=1) };
     let rung = receives && (rng.random_range(0..3) > 0 || cast.bells);
     let bells = rung.then(|| bells(weather, &mut rng));
-    let base = Settings { cancellers, cancels, operators, checkpoints, told, ..settings };
-    Settings { poison, receives, bells, ..base }
+    let settings = Settings { cancellers, cancels, operators, checkpoints, told, ..settings };
+    Settings { poison, receives, bells, ..settings }
 }
 
 /// Draws how receivers wait for their bells. Where every wake-up is lost, they look often by
