@@ -21,6 +21,9 @@ BEGIN
   DECLARE the_kind     VARBINARY(16);
   DECLARE the_pause    BOOLEAN;
   DECLARE the_bounds   BOOLEAN;
+  DECLARE the_stream   INT UNSIGNED DEFAULT NULL;
+  DECLARE the_ordered  BOOLEAN;
+  DECLARE the_files    INT DEFAULT 0;
   DECLARE the_window   BIGINT UNSIGNED;
   DECLARE the_trace    INT UNSIGNED;
   DECLARE the_text     VARCHAR(128);
@@ -83,16 +86,20 @@ BEGIN
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: a claim is a transaction of its own: call queue_claim with autocommit on, and COMMIT or ROLLBACK before', MYSQL_ERRNO = 31014;
   END IF;
   CALL queue_refuse_access(in_topic, 'claim');
-  SELECT id, kind, claim_paused OR EXISTS (SELECT 1 FROM queue_switch x WHERE x.claim_paused),
-      COALESCE(max_running, max_running_per_key, rate_messages) IS NOT NULL, ledger_window_ms, trace_ppm
-    INTO the_topic, the_kind, the_pause, the_bounds, the_window, the_trace
-    FROM queue_topic WHERE name = in_topic;
+  SELECT t.id, t.kind, t.stream_id, t.is_ordered,
+      t.claim_paused OR COALESCE(s.claim_paused, FALSE) OR EXISTS (SELECT 1 FROM queue_switch x WHERE x.claim_paused),
+      COALESCE(t.max_running, t.max_running_per_key, t.rate_messages) IS NOT NULL, t.ledger_window_ms, t.trace_ppm
+    INTO the_topic, the_kind, the_stream, the_ordered, the_pause, the_bounds, the_window, the_trace
+    FROM queue_topic t LEFT JOIN queue_topic s ON s.id = t.stream_id WHERE t.name = in_topic;
   IF the_topic IS NULL THEN
     SET the_text = LEFT(CONCAT('queue: unknown topic ''', the_name, '''; create it: rowmq topic create NAME'), 128);
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = the_text, MYSQL_ERRNO = 31001;
   END IF;
-  IF the_kind <> 'queue' THEN
-    SET the_text = LEFT(CONCAT('queue: ''', the_name, ''' is no queue but a ', CONVERT(the_kind USING latin1), '; read it by the consumer program or the library'), 128);
+  IF the_kind = 'stream' THEN
+    SET the_text = LEFT(CONCAT('queue: ''', the_name, ''' is a stream; claim from a group of it: rowmq group create STREAM@GROUP'), 128);
+    SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = the_text, MYSQL_ERRNO = 31016;
+  ELSEIF the_kind = 'broadcast' OR (the_kind = 'group' AND the_ordered) THEN
+    SET the_text = LEFT(CONCAT('queue: ''', the_name, ''' is a broadcast group; read it by the consumer program or the library'), 128);
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = the_text, MYSQL_ERRNO = 31016;
   END IF;
   IF in_limit NOT BETWEEN 1 AND 1000 THEN
@@ -191,6 +198,15 @@ BEGIN
       IF the_row IS NULL AND the_start AND the_held = 0 AND NOT the_turn THEN
         SET the_turn = TRUE;
         ITERATE the_rounds;
+      ELSEIF the_row IS NULL AND the_start AND the_stream IS NOT NULL AND the_files < 3 THEN
+        -- The group's own topic has nothing: what comes next in the stream is filed there. Others may be quicker to claim it.
+        SET the_files = the_files + 1, the_at = NULL;
+        CALL queue_sequence(the_stream);
+        CALL queue_file_next(the_topic, the_stream, COALESCE(in_limit, 1), the_held = 0 AND the_turn, the_count);
+        IF the_count > 0 THEN
+          ITERATE the_rounds;
+        END IF;
+        LEAVE the_rounds;
       ELSEIF the_row IS NULL AND the_start THEN
         LEAVE the_rounds;
       ELSEIF the_row IS NULL THEN

@@ -1,6 +1,7 @@
 //! Streams: dense offsets in the order of commits, and groups that claim ranges of them.
 
 mod broadcast;
+mod by_sql;
 mod direct;
 mod erasure;
 mod filters;

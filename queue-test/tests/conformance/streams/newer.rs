@@ -24,7 +24,7 @@ async fn stream_with_format(version: u16) -> (Stream, Vec<rowmq_core::NewMessage
 }
 
 impl Stream {
-    async fn set_format(&mut self, version: u16) {
+    pub(super) async fn set_format(&mut self, version: u16) {
         let crc = "LPAD(HEX(CRC32(CONCAT(LEFT(entries, 12), SUBSTRING(entries, 17)))), 8, '0')";
         for entries in [
             format!("CONCAT(UNHEX('{version:04x}'), SUBSTRING(entries, 3))"),

@@ -26,7 +26,7 @@ use crate::inspect::rows_read;
 use crate::scene::{all, bodies, settle, text};
 
 /// Messages with everything that a message of a stream may have, one in three with nothing.
-fn full(n: usize) -> NewMessage {
+pub(super) fn full(n: usize) -> NewMessage {
     let message = NewMessage::new(format!("body {n}"));
     if n.is_multiple_of(3) {
         return message;
@@ -137,7 +137,7 @@ async fn a_failed_message_of_a_page_is_filed_with_all_that_it_had() {
 
 impl Stream {
     /// Changes a bit of the page that ends at an offset, as a disk may.
-    async fn damage(&mut self, last: u64, column: &str) {
+    pub(super) async fn damage(&mut self, last: u64, column: &str) {
         let damage = format!(
             "UPDATE queue_log SET {column} = INSERT({column}, 30, 1, CHAR(ASCII(SUBSTRING({column}, 30, 1)) ^ 1)) \
              WHERE offset_no = {last}"

@@ -1,0 +1,403 @@
+//! Groups that are read by SQL: `CALL queue_claim('s@g', …)`, beside members of the library and
+//! alone.
+
+use std::time::Duration;
+
+use mysql_async::Row;
+use mysql_async::prelude::Queryable;
+use rowmq_core::connection::transaction;
+use rowmq_core::model::{OffsetSpec, Settlement, TopicSettings};
+use rowmq_core::stream::group::group_settings;
+use rowmq_core::{NewMessage, Topic, enqueue_all, store, stream};
+use rowmq_test::until;
+
+use super::filters::wanting;
+use super::pages::full;
+use super::retention::by_time;
+use super::{Stream, claim_n};
+use crate::scene::{all, numbers, settle, text};
+use crate::sql_consumer::{SqlConsumer, bodies};
+
+impl Stream {
+    pub(super) async fn session(&self) -> SqlConsumer {
+        SqlConsumer::new(self.db.url()).await
+    }
+
+    /// Returns how many messages the group has in its own topic, how many of them are claimed, how
+    /// many ranges it has, and what it has lost.
+    async fn of_group(&mut self) -> (i64, i64, i64, i64) {
+        (
+            self.number("SELECT COUNT(*) FROM queue_message").await,
+            self.number("SELECT COUNT(*) FROM queue_message WHERE worker_id <> 0").await,
+            self.number("SELECT COUNT(*) FROM queue_range").await,
+            self.number("SELECT COALESCE(SUM(lost), 0) FROM queue_cursor").await,
+        )
+    }
+}
+
+impl SqlConsumer {
+    /// Claims from the group and acks until nothing comes; returns the bodies.
+    async fn drain(&mut self, group: &str, limit: u32) -> Vec<String> {
+        let (mut got, mut empty) = (Vec::new(), 0);
+        // A claim that only passes what the group does not want returns nothing.
+        while empty < 3 {
+            let claimed = self.claim_of(group, limit).await;
+            assert!(claimed.len() <= limit as usize);
+            empty = if claimed.is_empty() { empty + 1 } else { 0 };
+            if !claimed.is_empty() {
+                self.settle_all(&claimed, "ack").await;
+            }
+            got.extend(bodies(&claimed));
+        }
+        got
+    }
+}
+
+fn sorted(mut bodies: Vec<String>) -> Vec<String> {
+    bodies.sort_by_key(|body| body.parse::<u64>().unwrap());
+    bodies
+}
+
+#[tokio::test]
+async fn a_session_gets_messages_of_pages_and_rows_with_all_that_they_had() {
+    let mut stream = Stream::in_rows(1).await;
+    stream.group("g", false).await;
+    let sent: Vec<_> = (0..300).map(full).collect();
+    enqueue_all(&mut stream.conn, &stream.topic.name, &sent[..100]).await.unwrap();
+    stream.sequence().await;
+    stream.sql("UPDATE queue_partition SET pages = TRUE").await;
+    enqueue_all(&mut stream.conn, &stream.topic.name, &sent[100..200]).await.unwrap();
+    stream.sequence().await;
+    let id = stream.topic.id;
+    let append = async |conn: &mut _| stream::append(conn, id, &sent[200..]).await;
+    assert!(transaction(&mut stream.conn, "test", append).await.unwrap().in_log);
+    let mut session = stream.session().await;
+    let mut rows: Vec<Row> = Vec::new();
+    // Claims that begin and end within pages.
+    for n in [1, 70, 29, 80, 200] {
+        let call = format!("CALL queue_claim('s@g', {n}, NULL)");
+        let claimed: Vec<Row> = session.conn.query(call).await.unwrap();
+        let deliveries: Vec<String> =
+            claimed.iter().map(|row| row.get("delivery").unwrap()).collect();
+        let ack = "CALL queue_settle(?, 'ack', NULL, NULL)";
+        session.conn.exec_drop(ack, (deliveries.join(","),)).await.unwrap();
+        rows.extend(claimed);
+    }
+    assert_eq!(rows.len(), 300);
+    for (row, message) in rows.iter().zip(&sent) {
+        let bytes = |name: &str| row.get::<Option<Vec<u8>>, _>(name).unwrap();
+        assert_eq!(row.get::<String, _>("msg_id").unwrap(), message.msg_id.to_string());
+        assert_eq!((bytes("key"), bytes("biz_id")), (message.key.clone(), message.biz_id.clone()));
+        let headers = (!message.headers.is_empty()).then(|| br#"{"a":"b"}"#.to_vec());
+        assert_eq!((bytes("headers"), bytes("body")), (headers, Some(message.body.clone())));
+        let life = |name| row.get::<Option<String>, _>(name).unwrap();
+        assert_eq!(life("expires_at").is_some(), message.expires.is_some());
+        assert!(life("expires_at").is_none_or(|end| end > life("enqueued_at").unwrap()));
+        let counts = ["delivery_no", "failures", "priority"].map(|name| row.get::<u32, _>(name));
+        assert_eq!(counts, [Some(1), Some(0), Some(5)]);
+    }
+    let wrong = "SELECT COUNT(*) FROM queue_log l JOIN queue_archive a ON a.msg_id = l.msg_id";
+    assert_eq!(stream.number(wrong).await, 0);
+    assert_eq!(stream.of_group().await, (0, 0, 0, 0));
+}
+
+/// No member of the library and no janitor is there.
+#[tokio::test]
+async fn sessions_sequence_and_share_a_group() {
+    let mut stream = Stream::new(4).await;
+    stream.group("g", false).await;
+    stream.group("h", false).await;
+    let keyed = |n: usize| NewMessage::new(n.to_string()).with_key(format!("key {}", n % 7));
+    let sent: Vec<_> = (0..300).map(keyed).collect();
+    enqueue_all(&mut stream.conn, &stream.topic.name, &sent).await.unwrap();
+    let (mut a, mut b) = (stream.session().await, stream.session().await);
+    let (first, second) = (a.claim_of("s@g", 20).await, b.claim_of("s@g", 20).await);
+    assert_eq!((first.len(), second.len()), (20, 20));
+    let mut got = [bodies(&first), bodies(&second)].concat();
+    a.settle_all(&first, "ack").await;
+    b.settle_all(&second, "ack").await;
+    // A claim comes back empty while another session has the partition locked.
+    until("all is drained", async || {
+        let (of_a, of_b) = tokio::join!(a.drain("s@g", 20), b.drain("s@g", 20));
+        got.extend(of_a.into_iter().chain(of_b));
+        got.len() >= 300
+    })
+    .await;
+    let everything: Vec<_> = (0..300).map(|n| n.to_string()).collect();
+    assert_eq!(sorted(got), everything);
+    assert_eq!(sorted(a.drain("s@h", 1000).await), everything, "the other group, too");
+    // The log is as the library's sequencer writes it.
+    let logged = stream.logged().await;
+    stream.assert_dense(&logged).await;
+    assert_eq!(logged.len(), 300);
+    let place = "SELECT COUNT(*) FROM queue_log WHERE partition_no <> CRC32(ordering_key) MOD 4";
+    assert_eq!(stream.number(place).await, 0);
+    let order = "SELECT COUNT(*) FROM queue_log a JOIN queue_log b ON b.ordering_key = a.ordering_key \
+        AND b.offset_no > a.offset_no AND CAST(b.body AS UNSIGNED) < CAST(a.body AS UNSIGNED)";
+    assert_eq!(stream.number(order).await, 0);
+    assert_eq!(stream.of_group().await, (0, 0, 0, 0));
+}
+
+#[tokio::test]
+async fn sessions_and_members_sequence_together() {
+    let mut stream = Stream::new(3).await;
+    let group = stream.group("g", false).await;
+    let mut session = stream.session().await;
+    let worker = stream.worker().await;
+    let mut got = Vec::new();
+    for round in 0..20 {
+        stream.enqueue(round * 50..round * 50 + 50).await;
+        let of_worker = worker.claim_range(group.group().unwrap(), 20);
+        let (of_worker, of_session) = tokio::join!(of_worker, session.claim_of("s@g", 20));
+        let of_worker = of_worker.unwrap().deliveries;
+        got.extend(crate::scene::bodies(&of_worker));
+        settle(&worker, all(&of_worker, &Settlement::Ack)).await;
+        if !of_session.is_empty() {
+            session.settle_all(&of_session, "ack").await;
+        }
+        got.extend(bodies(&of_session));
+    }
+    got.extend(session.drain("s@g", 100).await);
+    let of_worker = claim_n(&worker, &group, 0).await;
+    assert!(of_worker.is_empty());
+    let everything: Vec<_> = (0..1000).map(|n| n.to_string()).collect();
+    assert_eq!(sorted(got), everything);
+    let logged = stream.logged().await;
+    stream.assert_dense(&logged).await;
+}
+
+#[tokio::test]
+async fn what_becomes_of_a_message_is_as_in_a_queue() {
+    let mut stream = Stream::new(1).await;
+    let settings = TopicSettings {
+        max_attempts: 2,
+        ledger_window: Some(Duration::from_secs(3600)),
+        ..group_settings()
+    };
+    stream.group_with("g", false, OffsetSpec::Earliest, &settings).await;
+    let message = |n: usize| NewMessage::new(n.to_string()).with_biz_id(format!("b{}", n % 5));
+    let sent: Vec<_> = (0..10).map(message).collect();
+    enqueue_all(&mut stream.conn, &stream.topic.name, &sent).await.unwrap();
+    let mut session = stream.session().await;
+    session.run("CREATE TABLE booked (body VARCHAR(9) PRIMARY KEY) ENGINE = InnoDB").await;
+    let held = session.claim_of("s@g", 5).await;
+    // Work and ack commit together.
+    session.run("START TRANSACTION").await;
+    session.run("INSERT INTO booked VALUES ('0')").await;
+    session.settle(&held[0], "ack").await;
+    session.run("COMMIT").await;
+    assert_eq!(session.settle(&held[1], "retry").await, "retry");
+    assert_eq!(session.settle(&held[2], "dead-letter").await, "dead-letter");
+    assert_eq!(session.settle(&held[3], "discard").await, "discard");
+    assert_eq!(session.settle(&held[4], "release").await, "release");
+    // The biz id of the sixth message is that of the one that was acked.
+    assert_eq!(bodies(&session.claim_of("s@g", 1).await), ["4"]);
+    session.run("CALL queue_leave()").await;
+    let mut session = stream.session().await;
+    assert_eq!(bodies(&session.claim_of("s@g", 10).await), ["6", "7", "8", "9"]);
+    let of = |table: &str| format!("SELECT COUNT(*) FROM {table} WHERE topic_id = (SELECT id FROM queue_topic WHERE name = 's@g')");
+    for (table, n) in [("queue_scheduled", 1), ("queue_dead", 1), ("queue_archive", 1), ("queue_ledger", 1)] {
+        assert_eq!(stream.number(&of(table)).await, n, "{table}");
+    }
+    // The second failure of the retried message is its last one.
+    stream.sql("UPDATE queue_scheduled SET due_at = UTC_TIMESTAMP(6)").await;
+    crate::moves::promote(&mut stream.conn, 10).await;
+    let mut other = stream.session().await;
+    let again = other.claim_of("s@g", 1).await;
+    assert_eq!(bodies(&again), ["1"]);
+    assert_eq!(other.settle(&again[0], "retry").await, "dead-letter");
+}
+
+/// With the same filter, a session and a member of the library want the same.
+#[tokio::test]
+async fn a_filter_selects_for_a_session_what_it_selects_for_a_member() {
+    let headers = [
+        "NULL",
+        r#"'{"type":"created"}'"#,
+        r#"'{"type":"paid","region":"eu"}'"#,
+        r#"'{"type":"created,paid"}'"#,
+        r#"'{"type":"Created"}'"#,
+        r#"'{"type":"","region":"us"}'"#,
+        r#"'{"type":5,"a b!\"c":"x"}'"#,
+        r#"'{"type":null}'"#,
+        r#"'{"type":["created"]}'"#,
+        r#"'["created"]'"#,
+        "'no JSON'",
+        "0xff",
+        "CONCAT(REPEAT('[', 101), REPEAT(']', 101))",
+        r#"'{"region":"größe"}'"#,
+        r#"'{"region":"gr\\u00f6\\u00dfe"}'"#,
+    ];
+    let filters: [&[&str]; 9] = [
+        &["type"],
+        &["type=created"],
+        &["type=created,paid"],
+        &["type!=created,paid"],
+        &["type=5"],
+        &["type", "region!=us"],
+        &["region=größe"],
+        &["malformed-headers"],
+        &["type!=null", "type=["],
+    ];
+    for pages in [true, false] {
+        let mut stream = Stream::new(1).await;
+        stream.sql(&format!("UPDATE queue_partition SET pages = {pages}")).await;
+        for (n, of) in headers.iter().enumerate() {
+            stream.enqueue(n..n + 1).await;
+            let set = format!("UPDATE queue_message SET headers = {of} WHERE body = '{n}'");
+            stream.sql(&set).await;
+        }
+        stream.sequence().await;
+        for (n, filter) in filters.iter().enumerate() {
+            let group = |name: &str| format!("{name}{n}");
+            let settings = wanting(filter);
+            for name in ["l", "s"] {
+                stream.group_with(&group(name), false, OffsetSpec::Earliest, &settings).await;
+            }
+            let name = format!("s@{}", group("l")).parse().unwrap();
+            let of_library: Topic = store::topic::existing(&mut stream.conn, &name).await.unwrap();
+            let worker = stream.worker().await;
+            let mut expected = Vec::new();
+            for _ in 0..3 {
+                let claimed = worker.claim_range(of_library.group().unwrap(), 20).await.unwrap();
+                expected.extend(crate::scene::bodies(&claimed.deliveries));
+            }
+            let mut session = stream.session().await;
+            let got = session.drain(&format!("s@{}", group("s")), 2).await;
+            assert_eq!(got, expected, "{filter:?}, pages: {pages}");
+            worker.stop().await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_a_group_does_not_want_is_passed_a_thousand_at_a_time() {
+    let mut stream = Stream::new(1).await;
+    let settings = wanting(&["type=wanted"]);
+    stream.group_with("g", false, OffsetSpec::Earliest, &settings).await;
+    let kind = |n: usize| if n % 1000 == 999 { "wanted" } else { "other" };
+    let message = |n: usize| NewMessage::new(n.to_string()).with_header("type", kind(n));
+    let sent: Vec<_> = (0..12_000).map(message).collect();
+    enqueue_all(&mut stream.conn, &stream.topic.name, &sent).await.unwrap();
+    while stream.sequence().await > 0 {}
+    let mut session = stream.session().await;
+    let first = session.claim_of("s@g", 1).await;
+    assert_eq!(bodies(&first), ["999"]);
+    assert_eq!(stream.number("SELECT next_offset FROM queue_cursor").await, 1000);
+    session.settle(&first[0], "ack").await;
+    assert_eq!(session.drain("s@g", 3).await.len(), 11);
+    assert_eq!(stream.of_group().await, (0, 0, 0, 0));
+}
+
+#[tokio::test]
+async fn a_damaged_page_is_a_dead_letter_of_the_group_and_stops_no_session() {
+    for column in ["entries", "body"] {
+        let mut stream = Stream::new(1).await;
+        stream.group("g", false).await;
+        stream.enqueue(0..130).await;
+        stream.sequence().await;
+        stream.damage(127, column).await;
+        let mut session = stream.session().await;
+        let expected: Vec<_> = (0..64).chain(128..130).map(|n| n.to_string()).collect();
+        assert_eq!(session.drain("s@g", 100).await, expected, "{column}");
+        let whole = "SELECT COUNT(*) FROM queue_dead d JOIN queue_log l ON l.offset_no = 127 \
+             AND d.body = CONCAT(l.entries, l.body) AND d.headers LIKE '%queue-damaged-page%'";
+        assert_eq!(stream.number(whole).await, 1, "{column}");
+        assert_eq!(stream.of_group().await, (0, 0, 0, 63));
+    }
+}
+
+#[tokio::test]
+async fn a_page_of_a_newer_release_is_refused_and_nothing_is_passed() {
+    let mut stream = Stream::new(1).await;
+    stream.group("g", false).await;
+    stream.enqueue(0..130).await;
+    stream.sequence().await;
+    stream.set_format(2).await;
+    let mut session = stream.session().await;
+    assert_eq!(session.refused("CALL queue_claim('s@g', 100, NULL)").await, 31032);
+    let next = "SELECT next_offset FROM queue_cursor";
+    assert_eq!((stream.number(next).await, stream.of_group().await), (0, (0, 0, 0, 0)));
+    // Programs of that release are there, or the page is put right.
+    stream.set_format(1).await;
+    assert_eq!(session.drain("s@g", 100).await.len(), 130);
+}
+
+#[tokio::test]
+async fn a_session_takes_over_ranges_that_were_given_back() {
+    let mut stream = Stream::new(1).await;
+    let group = stream.group("g", false).await;
+    stream.enqueue(0..100).await;
+    stream.sequence().await;
+    let worker = stream.worker().await;
+    claim_n(&worker, &group, 40).await;
+    // A transaction has acked the sixth message, and the owner has died alone with the first.
+    stream.sql("INSERT INTO queue_passed SELECT MIN(id), 5 FROM queue_range").await;
+    let freed = "UPDATE queue_range SET worker_id = 0, claim_no = 0, conn_id = 0, failures = 2, crashes = 1, history = 'h'";
+    stream.sql(freed).await;
+    let mut session = stream.session().await;
+    let first = session.claim_of("s@g", 3).await;
+    assert_eq!(bodies(&first), numbers(0..3));
+    let past = "SELECT GROUP_CONCAT(CONCAT_WS(' ', failures, crashes, delivery_no, history) ORDER BY id) FROM queue_message";
+    assert_eq!(text(&mut stream.conn, past).await, "2 1 2 h,0 0 2,0 0 2");
+    session.settle_all(&first, "ack").await;
+    let rest: Vec<_> = (3..100).filter(|n| *n != 5).map(|n| n.to_string()).collect();
+    assert_eq!(sorted(session.drain("s@g", 30).await), rest);
+    assert_eq!(stream.of_group().await, (0, 0, 0, 0));
+    assert_eq!(stream.number("SELECT COUNT(*) FROM queue_passed").await, 0);
+}
+
+#[tokio::test]
+async fn messages_of_a_suspect_range_are_claimed_alone() {
+    let mut stream = Stream::new(1).await;
+    let group = stream.group("g", false).await;
+    stream.enqueue(0..10).await;
+    stream.sequence().await;
+    claim_n(&stream.worker().await, &group, 4).await;
+    let suspect = "suspicions = 2, worker_id = 0, claim_no = 0, conn_id = 0";
+    stream.sql(&format!("UPDATE queue_range SET {suspect}")).await;
+    let mut session = stream.session().await;
+    let mut got = Vec::new();
+    until("each is claimed", async || {
+        let claimed = session.claim_of("s@g", 10).await;
+        let suspects = claimed.iter().filter(|it| it.body.parse::<u32>().unwrap() < 4).count();
+        assert!(suspects == 0 || claimed.len() == 1, "{claimed:?}");
+        if !claimed.is_empty() {
+            session.settle_all(&claimed, "ack").await;
+        }
+        got.extend(bodies(&claimed));
+        got.len() == 10
+    })
+    .await;
+    assert_eq!(sorted(got), numbers(0..10));
+}
+
+#[tokio::test]
+async fn what_retention_has_removed_counts_as_lost() {
+    let mut stream = Stream::new(1).await;
+    stream.group("g", false).await;
+    stream.enqueue(0..300).await;
+    stream.sequence().await;
+    stream.retain(by_time(true)).await;
+    stream.age(128).await;
+    assert_eq!(stream.prune_log().await, 172);
+    let mut session = stream.session().await;
+    let expected: Vec<_> = (128..300).map(|n| n.to_string()).collect();
+    assert_eq!(session.drain("s@g", 100).await, expected);
+    assert_eq!(stream.of_group().await, (0, 0, 0, 128));
+}
+
+#[tokio::test]
+async fn a_pause_of_the_stream_or_the_group_stops_its_sessions() {
+    let mut stream = Stream::new(1).await;
+    stream.group("g", false).await;
+    stream.enqueue(0..1).await;
+    let mut session = stream.session().await;
+    for name in ["s", "s@g"] {
+        let set = |paused| format!("UPDATE queue_topic SET claim_paused = {paused} WHERE name = '{name}'");
+        stream.sql(&set(true)).await;
+        assert!(session.claim_of("s@g", 1).await.is_empty(), "{name}");
+        stream.sql(&set(false)).await;
+    }
+    assert_eq!(session.claim_of("s@g", 1).await.len(), 1);
+}
