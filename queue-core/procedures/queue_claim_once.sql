@@ -1,6 +1,8 @@
 -- Not for callers. Tries once to claim up to in_limit (NULL: 1) messages, in a transaction of its own:
 -- nothing is handed out that is not committed. out_low is NULL if nothing has been claimed; out_blocked
--- says that messages are ready which have to wait for the topic's limits.
+-- says that messages are ready which have to wait for the topic's limits,
+-- or that another session was just about to claim of the same stream. out_range: the range of an ordered group that holds the
+-- message, which is not in the table of messages.
 CREATE PROCEDURE queue_claim_once(
   IN  in_topic     VARBINARY(255),
   IN  in_limit     INT,
@@ -11,6 +13,7 @@ CREATE PROCEDURE queue_claim_once(
   OUT out_priority TINYINT UNSIGNED,
   OUT out_low      BIGINT UNSIGNED,
   OUT out_high     BIGINT UNSIGNED,
+  OUT out_range    BIGINT UNSIGNED,
   OUT out_blocked  BOOLEAN
 )
   MODIFIES SQL DATA
@@ -24,6 +27,7 @@ BEGIN
   DECLARE the_stream   INT UNSIGNED DEFAULT NULL;
   DECLARE the_ordered  BOOLEAN;
   DECLARE the_files    INT DEFAULT 0;
+  DECLARE the_waits    BOOLEAN;
   DECLARE the_window   BIGINT UNSIGNED;
   DECLARE the_trace    INT UNSIGNED;
   DECLARE the_text     VARCHAR(128);
@@ -98,7 +102,7 @@ BEGIN
   IF the_kind = 'stream' THEN
     SET the_text = LEFT(CONCAT('queue: ''', the_name, ''' is a stream; claim from a group of it: rowmq group create STREAM@GROUP'), 128);
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = the_text, MYSQL_ERRNO = 31016;
-  ELSEIF the_kind = 'broadcast' OR (the_kind = 'group' AND the_ordered) THEN
+  ELSEIF the_kind = 'broadcast' THEN
     SET the_text = LEFT(CONCAT('queue: ''', the_name, ''' is a broadcast group; read it by the consumer program or the library'), 128);
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = the_text, MYSQL_ERRNO = 31016;
   END IF;
@@ -159,6 +163,8 @@ BEGIN
         SELECT COUNT(*) + COALESCE(SUM(priority >= 100), 0) * 1000000 INTO the_held FROM queue_claim WHERE worker_id = the_worker;
       END IF;
     END WHILE;
+    SELECT the_held + COUNT(*) + COALESCE(SUM(suspicions >= 2), 0) * 1000000 INTO the_held
+      FROM queue_range FORCE INDEX (queue_range_worker) WHERE worker_id = the_worker;
     SET the_low = NULL;
   END IF;
 
@@ -169,7 +175,7 @@ BEGIN
   END IF;
   SET the_turn = NOT COALESCE(@queue_turn BETWEEN UTC_TIMESTAMP(6) AND UTC_TIMESTAMP(6) + INTERVAL 200000 MICROSECOND, FALSE);
 
-  SET out_blocked = FALSE;
+  SET out_blocked = FALSE, out_range = NULL;
   the_rounds: WHILE the_live = 0 AND the_rounds < 100 AND NOT the_pause AND the_held < 1000000 DO
     SET the_rounds = the_rounds + 1, the_limit = COALESCE(in_limit, 1), the_row = NULL;
     -- A suspect is claimed alone, by a session that holds nothing. Backwards, where no dead entries lie.
@@ -200,13 +206,19 @@ BEGIN
         ITERATE the_rounds;
       ELSEIF the_row IS NULL AND the_start AND the_stream IS NOT NULL AND the_files < 3 THEN
         -- The group's own topic has nothing: what comes next in the stream is filed there. Others may be quicker to claim it.
-        SET the_files = the_files + 1, the_at = NULL;
-        CALL queue_sequence(the_stream);
-        CALL queue_file_next(the_topic, the_stream, COALESCE(in_limit, 1), the_held = 0 AND the_turn, the_count);
-        IF the_count > 0 THEN
-          ITERATE the_rounds;
+        SET the_files = IF(the_ordered, 3, the_files + 1), the_at = NULL, the_count = 0;
+        CALL queue_sequence(the_stream, out_blocked);
+        IF the_ordered THEN
+          CALL queue_claim_range(the_topic, the_stream, the_worker, the_held = 0 AND the_turn, the_claim, out_range, the_waits);
+          SET the_low = out_range, the_live = out_range IS NOT NULL;
+        ELSE
+          CALL queue_file_next(the_topic, the_stream, COALESCE(in_limit, 1), the_held = 0 AND the_turn, the_count, the_waits);
         END IF;
-        LEAVE the_rounds;
+        SET out_blocked = out_blocked OR the_waits;
+        IF the_count = 0 THEN
+          LEAVE the_rounds;
+        END IF;
+        ITERATE the_rounds;
       ELSEIF the_row IS NULL AND the_start THEN
         LEAVE the_rounds;
       ELSEIF the_row IS NULL THEN
@@ -355,7 +367,7 @@ BEGIN
         WHILE the_overs <> '' DO
           SET the_over = SUBSTRING_INDEX(the_overs, ' ', 1), the_overs = SUBSTR(the_overs, LENGTH(the_over) + 2), the_live = the_live - 1;
           CALL queue_settle_row(the_worker, the_claim, SUBSTRING_INDEX(the_over, '=', 1), SUBSTRING_INDEX(the_over, '=', -1),
-            'it had expired before its handler could begin', NULL, FALSE, the_fate);
+            'it had expired before its handler could begin', NULL, FALSE, the_fate, the_row);
         END WHILE;
       END IF;
       COMMIT AND NO CHAIN NO RELEASE;

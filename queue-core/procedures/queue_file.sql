@@ -1,7 +1,7 @@
 -- Not for callers. Copies messages of a stream's log into the topic of a group, as ready messages, in the transaction
 -- that is open: the first in_limit that the group wants of the offsets from in_low up to in_high. out_end is
 -- where it stopped, out_lost how many messages before that the log does not have any more. The group's cursor of the
--- partition is locked.
+-- partition is locked, or the range is held. in_all: whether it wants them does not matter.
 -- in_range: a range that the group has claimed before, whose history its messages go on with; 0: none.
 CREATE PROCEDURE queue_file(
   IN  in_group     INT UNSIGNED,
@@ -11,6 +11,7 @@ CREATE PROCEDURE queue_file(
   IN  in_low       BIGINT UNSIGNED,
   IN  in_high      BIGINT UNSIGNED,
   IN  in_limit     INT,
+  IN  in_all       BOOLEAN,
   OUT out_end      BIGINT UNSIGNED,
   OUT out_count    INT,
   OUT out_lost     BIGINT UNSIGNED
@@ -35,7 +36,7 @@ BEGIN
   SELECT JSON_ARRAYAGG(JSON_ARRAY(CONCAT('$.', JSON_QUOTE(IF(j.word LIKE '%=%', TRIM(TRAILING '!' FROM SUBSTRING_INDEX(j.word, '=', 1)), j.word))),
       IF(j.word LIKE '%=%', SUBSTR(j.word, LOCATE('=', j.word) + 1), NULL), SUBSTRING_INDEX(j.word, '=', 1) LIKE '%!')) INTO the_filter
     FROM queue_topic t JOIN JSON_TABLE(COALESCE(CONVERT(t.header_filter USING utf8mb4), '[]'), '$[*]'
-      COLUMNS (word VARCHAR(4096) CHARACTER SET utf8mb4 PATH '$')) j WHERE t.id = in_group;
+      COLUMNS (word VARCHAR(4096) CHARACTER SET utf8mb4 PATH '$')) j WHERE t.id = in_group AND NOT in_all;
   -- The row with the last message. Rows have up to 64 messages, and stand under the offset of their last.
   SELECT MIN(offset_no) INTO the_last FROM queue_log WHERE topic_id = in_stream AND partition_no = in_partition AND offset_no >= in_high - 1;
   SET the_last = COALESCE(the_last, in_high - 1);

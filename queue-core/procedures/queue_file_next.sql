@@ -1,12 +1,14 @@
 -- Not for callers. Files the next messages of its stream in the topic of an unordered group, in a transaction of its own: they are
 -- ready there, and claimed, retried and rescued as those of a queue. First those of ranges that were given back, or
--- whose owner died; in_suspects: also of ranges whose messages are handled alone.
+-- whose owner died; in_suspects: also of ranges whose messages are handled alone. out_blocked: another session has
+-- just had the lock of a partition.
 CREATE PROCEDURE queue_file_next(
   IN  in_group    INT UNSIGNED,
   IN  in_stream   INT UNSIGNED,
   IN  in_limit    INT,
   IN  in_suspects BOOLEAN,
-  OUT out_count   INT
+  OUT out_count   INT,
+  OUT out_blocked BOOLEAN
 )
   MODIFIES SQL DATA
   SQL SECURITY DEFINER
@@ -26,7 +28,7 @@ BEGIN
   DECLARE EXIT HANDLER FOR 1205, 1213
   BEGIN
     ROLLBACK AND NO CHAIN NO RELEASE;
-    SET out_count = 0;
+    SET out_count = 0, out_blocked = TRUE;
   END;
   DECLARE EXIT HANDLER FOR SQLEXCEPTION
   BEGIN
@@ -37,7 +39,7 @@ BEGIN
 
   -- With a filter a look reads up to a thousand messages, and the session has the next one after eight that found none.
   SELECT IF(header_filter IS NULL, in_limit, 1000) INTO the_width FROM queue_topic WHERE id = in_group;
-  SET out_count = 0;
+  SET out_count = 0, out_blocked = FALSE;
   the_looks: WHILE out_count = 0 AND the_looks < 8 DO
     SET the_looks = the_looks + 1, the_partition = NULL, the_cursor = NULL, the_range = NULL;
     SELECT c.partition_no INTO the_partition
@@ -57,7 +59,7 @@ BEGIN
     SELECT next_offset INTO the_cursor FROM queue_cursor WHERE group_id = in_group AND partition_no = the_partition FOR UPDATE SKIP LOCKED;
     IF the_cursor IS NULL THEN
       ROLLBACK AND NO CHAIN NO RELEASE;
-      SET the_tried = CONCAT_WS(',', NULLIF(the_tried, ''), the_partition);
+      SET the_tried = CONCAT_WS(',', NULLIF(the_tried, ''), the_partition), out_blocked = TRUE;
       ITERATE the_looks;
     END IF;
     SELECT r.id, r.mark, r.hi INTO the_range, the_low, the_high FROM queue_range r FORCE INDEX (queue_range_place)
@@ -71,7 +73,7 @@ BEGIN
     -- What retention has removed before the group came to it is passed, however much it is.
     SET the_high = LEAST(the_high, IF(the_range IS NULL, GREATEST(the_low, the_first), the_low) + the_width);
     IF the_high > the_low THEN
-      CALL queue_file(in_group, in_stream, the_partition, COALESCE(the_range, 0), the_low, the_high, in_limit, the_end, out_count, the_lost);
+      CALL queue_file(in_group, in_stream, the_partition, COALESCE(the_range, 0), the_low, the_high, in_limit, FALSE, the_end, out_count, the_lost);
       IF the_range IS NULL THEN
         UPDATE queue_cursor SET next_offset = the_end, lost = lost + the_lost WHERE group_id = in_group AND partition_no = the_partition;
         CALL queue_refuse_killed(ROW_COUNT());

@@ -19,6 +19,7 @@ BEGIN
   DECLARE the_row      BIGINT UNSIGNED DEFAULT NULL;
   DECLARE the_first    BIGINT UNSIGNED DEFAULT NULL;
   DECLARE the_verdict  VARCHAR(16);
+  DECLARE the_none     BIGINT UNSIGNED;
   DECLARE the_looks    INT DEFAULT 0;
   DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
   DECLARE EXIT HANDLER FOR 1205, 1213
@@ -47,7 +48,7 @@ BEGIN
       SET the_topic = NULL;
       LEAVE the_rows;
     ELSEIF the_row IS NOT NULL THEN
-      CALL queue_settle_row(in_worker, in_claim, the_row, 'release', NULL, NULL, FALSE, the_verdict);
+      CALL queue_settle_row(in_worker, in_claim, the_row, 'release', NULL, NULL, FALSE, the_verdict, the_none);
       SET the_low = the_row + 1, the_looks = 0, the_first = COALESCE(the_first, the_row);
     END IF;
   END WHILE the_rows;
@@ -57,6 +58,11 @@ BEGIN
   ELSEIF the_first IS NOT NULL AND the_priority <= 9 THEN
     INSERT INTO queue_floor (topic_id, priority, floor, seq) VALUES (the_topic, the_priority, the_first, 1)
       ON DUPLICATE KEY UPDATE floor = VALUES(floor), seq = seq + 1;
+  END IF;
+  IF the_topic IS NULL AND in_topic IS NOT NULL THEN
+    -- Of an ordered group.
+    UPDATE queue_range FORCE INDEX (queue_range_worker) SET worker_id = 0, claim_no = 0, conn_id = 0
+      WHERE worker_id = in_worker AND claim_no = in_claim AND group_id = in_topic;
   END IF;
   COMMIT AND NO CHAIN NO RELEASE;
   IF in_topic IS NOT NULL THEN

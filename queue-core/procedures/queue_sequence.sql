@@ -1,7 +1,9 @@
 -- Not for callers. Gives the first messages of a stream's inbox their offsets, as queue-core/src/stream/sequence.rs,
--- in a transaction of its own. While another session does so in any of the partitions, this one does not.
+-- in a transaction of its own. While another session does so in any of the partitions, this
+-- one does not: out_blocked.
 CREATE PROCEDURE queue_sequence(
-  IN in_stream INT UNSIGNED
+  IN  in_stream   INT UNSIGNED,
+  OUT out_blocked BOOLEAN
 )
   MODIFIES SQL DATA
   SQL SECURITY DEFINER
@@ -15,6 +17,7 @@ BEGIN
   DECLARE EXIT HANDLER FOR 1205, 1213
   BEGIN
     ROLLBACK AND NO CHAIN NO RELEASE;
+    SET out_blocked = TRUE;
   END;
   DECLARE EXIT HANDLER FOR SQLEXCEPTION
   BEGIN
@@ -23,6 +26,7 @@ BEGIN
   END;
   DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
 
+  SET out_blocked = FALSE;
   SELECT id INTO the_waiting FROM queue_message FORCE INDEX (PRIMARY) WHERE topic_id = in_stream
     ORDER BY topic_id, priority, id LIMIT 1;
   IF the_waiting IS NOT NULL THEN
@@ -33,7 +37,8 @@ BEGIN
     -- The partitions before the inbox is read: so offsets follow the order of commits.
     SELECT COUNT(*) INTO the_locked
       FROM (SELECT partition_no FROM queue_partition WHERE topic_id = in_stream FOR UPDATE SKIP LOCKED) p;
-    IF the_locked = the_partitions THEN
+    SET out_blocked = the_locked < the_partitions;
+    IF NOT out_blocked THEN
       -- One plain SELECT: if a later message of a connection is in it, so is an earlier one (history H14). At most
       -- 16 MiB: larger transactions hold up replication. MariaDB cuts off what it aggregates at group_concat_max_len.
       /*M! SET STATEMENT group_concat_max_len = 131072 FOR */

@@ -33,6 +33,7 @@ BEGIN
   DECLARE the_priority TINYINT UNSIGNED;
   DECLARE the_released MEDIUMTEXT CHARACTER SET utf8mb4 DEFAULT NULL;
   DECLARE the_verdict  VARCHAR(16);
+  DECLARE the_none     BIGINT UNSIGNED;
   DECLARE the_verdicts TEXT CHARACTER SET latin1 DEFAULT NULL;
   DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
 
@@ -129,18 +130,23 @@ BEGIN
         SET the_rest = '', the_verdicts = CONCAT('ack', REPEAT(',ack', the_count - 1));
       END IF;
     END IF;
-    WHILE the_rest <> '' DO
+    the_deliveries: WHILE the_rest <> '' DO
       SET the_token = SUBSTRING_INDEX(the_rest, ',', 1), the_rest = SUBSTR(the_rest, LENGTH(the_token) + 2);
       SET the_worker = SUBSTRING_INDEX(the_token, '.', 1), the_row = SUBSTRING_INDEX(the_token, '.', -1);
       SET the_claim_no = SUBSTRING_INDEX(SUBSTRING_INDEX(the_token, '.', 2), '.', -1);
+      IF the_row >= 1000000000000000000 THEN
+        CALL queue_settle_range(the_worker, the_claim_no, the_row, in_verdict, in_reason, in_delay * 1000000, NOT the_own, the_verdict);
+        SET the_verdicts = CONCAT_WS(',', the_verdicts, the_verdict);
+        ITERATE the_deliveries;
+      END IF;
       IF in_verdict = 'release' THEN
         -- Before its last row takes the claim with it.
         SELECT topic_id, priority INTO the_topic, the_priority FROM queue_claim WHERE worker_id = the_worker AND claim_no = the_claim_no;
         SET the_released = CONCAT_WS(',', the_released, JSON_ARRAY(the_topic, the_priority, the_row));
       END IF;
-      CALL queue_settle_row(the_worker, the_claim_no, the_row, in_verdict, in_reason, in_delay * 1000000, NOT the_own, the_verdict);
+      CALL queue_settle_row(the_worker, the_claim_no, the_row, in_verdict, in_reason, in_delay * 1000000, NOT the_own, the_verdict, the_none);
       SET the_verdicts = CONCAT_WS(',', the_verdicts, the_verdict);
-    END WHILE;
+    END WHILE the_deliveries;
     IF the_released IS NOT NULL THEN
       -- The lowest of each, in an order: who releases several meets others who do.
       INSERT INTO queue_floor (topic_id, priority, floor, seq)

@@ -10,7 +10,8 @@ CREATE PROCEDURE queue_settle_row(
   IN  in_reason   LONGTEXT CHARACTER SET utf8mb4,
   IN  in_delay_us BIGINT UNSIGNED,
   IN  in_once     BOOLEAN,
-  OUT out_verdict VARCHAR(16)
+  OUT out_verdict VARCHAR(16),
+  OUT out_scheduled BIGINT UNSIGNED
 )
   MODIFIES SQL DATA
   SQL SECURITY DEFINER
@@ -50,7 +51,7 @@ BEGIN
   DECLARE the_looks    INT DEFAULT 0;
   DECLARE the_saved    INT;
 
-  SET out_verdict = CONVERT(in_verdict USING latin1);
+  SET out_verdict = CONVERT(in_verdict USING latin1), out_scheduled = NULL;
   BEGIN
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
     -- The session that claimed, and not a later one that was given the same id (history H21).
@@ -168,6 +169,7 @@ BEGIN
           IF(out_verdict = 'retry', RIGHT(CONCAT(COALESCE(history, ''), the_line), 32768), history), expires_at, unique_key,
           topic_id, msg_id, delivery_no, enqueued_at, ordering_key, biz_id, headers, body
         FROM queue_message FORCE INDEX (PRIMARY) WHERE topic_id = the_topic AND priority = the_priority AND id = in_row;
+      SET out_scheduled = LAST_INSERT_ID();
     ELSEIF out_verdict = 'dead-letter' AND the_other IS NULL THEN
       INSERT INTO queue_dead (priority, failures, crashes, suspicions, cause, last_error, died_at, history, unique_key,
           topic_id, msg_id, delivery_no, enqueued_at, ordering_key, biz_id, headers, body)

@@ -1,6 +1,8 @@
 //! Groups that are read by SQL: `CALL queue_claim('s@g', …)`, beside members of the library and
 //! alone.
 
+mod ordered;
+
 use std::time::Duration;
 
 use mysql_async::Row;
@@ -195,8 +197,14 @@ async fn what_becomes_of_a_message_is_as_in_a_queue() {
     session.run("CALL queue_leave()").await;
     let mut session = stream.session().await;
     assert_eq!(bodies(&session.claim_of("s@g", 10).await), ["6", "7", "8", "9"]);
-    let of = |table: &str| format!("SELECT COUNT(*) FROM {table} WHERE topic_id = (SELECT id FROM queue_topic WHERE name = 's@g')");
-    for (table, n) in [("queue_scheduled", 1), ("queue_dead", 1), ("queue_archive", 1), ("queue_ledger", 1)] {
+    let of = |table: &str| {
+        format!(
+            "SELECT COUNT(*) FROM {table} WHERE topic_id = (SELECT id FROM queue_topic WHERE name = 's@g')"
+        )
+    };
+    for (table, n) in
+        [("queue_scheduled", 1), ("queue_dead", 1), ("queue_archive", 1), ("queue_ledger", 1)]
+    {
         assert_eq!(stream.number(&of(table)).await, n, "{table}");
     }
     // The second failure of the retried message is its last one.
@@ -394,7 +402,9 @@ async fn a_pause_of_the_stream_or_the_group_stops_its_sessions() {
     stream.enqueue(0..1).await;
     let mut session = stream.session().await;
     for name in ["s", "s@g"] {
-        let set = |paused| format!("UPDATE queue_topic SET claim_paused = {paused} WHERE name = '{name}'");
+        let set = |paused| {
+            format!("UPDATE queue_topic SET claim_paused = {paused} WHERE name = '{name}'")
+        };
         stream.sql(&set(true)).await;
         assert!(session.claim_of("s@g", 1).await.is_empty(), "{name}");
         stream.sql(&set(false)).await;

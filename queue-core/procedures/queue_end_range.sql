@@ -1,0 +1,48 @@
+-- Not for callers. Settles the message of a range of one offset, which this transaction has locked: as a row of the
+-- group's own topic. A retry or a snooze then goes back into the range, which holds back its partition until it is due.
+CREATE PROCEDURE queue_end_range(
+  IN  in_range    BIGINT UNSIGNED,
+  IN  in_verdict  VARBINARY(16),
+  IN  in_reason   LONGTEXT CHARACTER SET utf8mb4,
+  IN  in_delay_us BIGINT UNSIGNED,
+  IN  in_once     BOOLEAN,
+  OUT out_verdict VARCHAR(16)
+)
+  MODIFIES SQL DATA
+  SQL SECURITY DEFINER
+  COMMENT 'Used by queue_claim and queue_settle.'
+BEGIN
+  DECLARE the_row       BIGINT UNSIGNED;
+  DECLARE the_scheduled BIGINT UNSIGNED;
+  DECLARE the_worker    BIGINT UNSIGNED;
+  DECLARE the_claim     BIGINT UNSIGNED;
+  DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
+
+  SELECT worker_id, claim_no INTO the_worker, the_claim FROM queue_range WHERE id = in_range;
+  CALL queue_take_out(in_range, the_row);
+  IF the_row IS NULL THEN
+    SET out_verdict = CONVERT(in_verdict USING latin1);
+    IF in_verdict <> 'ack' THEN
+      UPDATE queue_cursor c JOIN queue_range r ON r.id = in_range AND r.group_id = c.group_id AND r.partition_no = c.partition_no
+        SET c.lost = c.lost + 1;
+    END IF;
+  ELSE
+    CALL queue_settle_row(the_worker, the_claim, the_row, in_verdict, in_reason, in_delay_us, in_once, out_verdict, the_scheduled);
+  END IF;
+  IF the_row IS NOT NULL AND out_verdict IN ('retry', 'snooze') THEN
+    UPDATE queue_range r JOIN queue_scheduled s FORCE INDEX (queue_scheduled_id) ON s.id = the_scheduled
+      SET r.worker_id = 0, r.claim_no = 0, r.conn_id = 0, r.failures = s.failures, r.history = s.history, r.ready_at = s.due_at
+      WHERE r.id = in_range;
+    CALL queue_refuse_killed(ROW_COUNT());
+    DELETE s FROM queue_scheduled s FORCE INDEX (queue_scheduled_id) WHERE s.id = the_scheduled;
+    CALL queue_refuse_killed(ROW_COUNT());
+  ELSEIF the_row IS NOT NULL AND out_verdict = 'release' THEN
+    DELETE m FROM queue_message m FORCE INDEX (queue_message_id) WHERE m.id = the_row;
+    CALL queue_refuse_killed(ROW_COUNT());
+    UPDATE queue_range SET worker_id = 0, claim_no = 0, conn_id = 0 WHERE id = in_range;
+    CALL queue_refuse_killed(ROW_COUNT());
+  ELSE
+    DELETE FROM queue_range WHERE id = in_range;
+    CALL queue_refuse_killed(ROW_COUNT());
+  END IF;
+END
