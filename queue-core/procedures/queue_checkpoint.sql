@@ -14,6 +14,8 @@ BEGIN
   DECLARE the_row      BIGINT UNSIGNED;
   DECLARE the_worker   BIGINT UNSIGNED;
   DECLARE the_claim    BIGINT UNSIGNED;
+  DECLARE the_id       BINARY(16);
+  DECLARE the_enqueued_at     DATETIME(6);
   DECLARE the_open     BOOLEAN;
   DECLARE the_killed   BOOLEAN;
   DECLARE the_saved    INT;
@@ -27,14 +29,16 @@ BEGIN
     DECLARE EXIT HANDLER FOR 1422 BEGIN END;
     CALL queue_undo_killed(the_open, the_killed);
   END;
-  CALL queue_held(in_delivery, TRUE, the_topic, the_priority, the_row, the_worker, the_claim);
+  CALL queue_held(in_delivery, TRUE, the_topic, the_priority, the_row, the_worker, the_claim, the_id, the_enqueued_at);
   SET @queue_checkpoints = 1;
   -- The checkpoint of an earlier delivery never replaces that of a later one: outside a transaction the claim may
   -- be taken back in between. What decides is set last: columns are set from left to right.
   INSERT INTO queue_checkpoint (topic_id, msg_id, enqueued_at, delivery_no, saved_at, progress, state)
-    SELECT topic_id, msg_id, enqueued_at, delivery_no, UTC_TIMESTAMP(6), in_progress, COALESCE(in_state, '')
-    FROM queue_message m FORCE INDEX (PRIMARY)
-    WHERE m.topic_id = the_topic AND m.priority = the_priority AND m.id = the_row AND m.worker_id = the_worker AND m.claim_no = the_claim
+    SELECT the_topic, the_id, the_enqueued_at, h.delivery_no, UTC_TIMESTAMP(6), in_progress, COALESCE(in_state, '')
+    FROM (SELECT m.delivery_no FROM queue_message m FORCE INDEX (PRIMARY) WHERE m.topic_id = the_topic AND m.priority = the_priority
+        AND m.id = the_row AND m.worker_id = the_worker AND m.claim_no = the_claim
+      UNION ALL SELECT r.delivery_no FROM queue_range r FORCE INDEX (queue_range_worker)
+        WHERE r.worker_id = the_worker AND r.claim_no = the_claim AND r.mark + 1000000000000000000 = the_row) h
     ON DUPLICATE KEY UPDATE
       saved_at = IF(VALUES(enqueued_at) <> queue_checkpoint.enqueued_at OR VALUES(delivery_no) >= queue_checkpoint.delivery_no, VALUES(saved_at), queue_checkpoint.saved_at),
       progress = IF(VALUES(enqueued_at) <> queue_checkpoint.enqueued_at OR VALUES(delivery_no) >= queue_checkpoint.delivery_no, VALUES(progress), queue_checkpoint.progress),
@@ -43,9 +47,7 @@ BEGIN
       enqueued_at = VALUES(enqueued_at);
   IF ROW_COUNT() = 0 THEN
     -- It stands there already, or a KILL has hidden the message's row.
-    SELECT COUNT(*) INTO the_saved FROM queue_message m FORCE INDEX (PRIMARY) STRAIGHT_JOIN queue_checkpoint k FORCE INDEX (PRIMARY)
-        ON k.topic_id = m.topic_id AND k.msg_id = m.msg_id AND k.enqueued_at = m.enqueued_at
-      WHERE m.topic_id = the_topic AND m.priority = the_priority AND m.id = the_row;
+    SELECT COUNT(*) INTO the_saved FROM queue_checkpoint WHERE topic_id = the_topic AND msg_id = the_id AND enqueued_at = the_enqueued_at;
     CALL queue_refuse_killed(the_saved);
   END IF;
 END

@@ -4,5 +4,5 @@ CREATE PROCEDURE queue_contract()
   SQL SECURITY DEFINER
   COMMENT 'One row: the version of the contract, and a JSON array of capabilities.'
 BEGIN
-  SELECT '1.0-rc' AS version, '["send","send_all","send_unique","cancel","claim","wait","limits","settle","checkpoint","asked_to_stop"]' AS capabilities;
+  SELECT '1.0-rc' AS version, '["send","send_all","send_unique","cancel","claim","wait","limits","groups","settle","checkpoint","asked_to_stop"]' AS capabilities;
 END

@@ -7,7 +7,9 @@ CREATE PROCEDURE queue_held(
   OUT out_priority TINYINT UNSIGNED,
   OUT out_row      BIGINT UNSIGNED,
   OUT out_worker   BIGINT UNSIGNED,
-  OUT out_claim    BIGINT UNSIGNED
+  OUT out_claim    BIGINT UNSIGNED,
+  OUT out_msg_id   BINARY(16),
+  OUT out_enqueued_at DATETIME(6)
 )
   READS SQL DATA
   SQL SECURITY DEFINER
@@ -16,6 +18,7 @@ BEGIN
   DECLARE the_text  VARCHAR(128) CHARACTER SET latin1;
   DECLARE the_token VARCHAR(255) CHARACTER SET latin1 DEFAULT CONVERT(in_delivery USING latin1);
   DECLARE the_claim VARCHAR(64) CHARACTER SET latin1;
+  DECLARE the_range BIGINT UNSIGNED;
   DECLARE CONTINUE HANDLER FOR NOT FOUND SET out_topic = NULL;
 
   -- As in queue_settle.
@@ -24,13 +27,28 @@ BEGIN
   END IF;
   SET the_claim = SUBSTRING_INDEX(the_token, '.', 2), out_row = SUBSTRING_INDEX(the_token, '.', -1);
   SET out_worker = SUBSTRING_INDEX(the_claim, '.', 1), out_claim = SUBSTRING_INDEX(the_claim, '.', -1), out_topic = NULL;
-  SELECT m.topic_id, m.priority INTO out_topic, out_priority
+  SELECT m.topic_id, m.priority, m.msg_id, m.enqueued_at INTO out_topic, out_priority, out_msg_id, out_enqueued_at
     FROM queue_claim c STRAIGHT_JOIN queue_worker w ON w.id = c.worker_id
     STRAIGHT_JOIN queue_message m FORCE INDEX (PRIMARY) ON m.topic_id = c.topic_id AND m.priority = c.priority AND m.id = out_row
     WHERE c.worker_id = out_worker AND c.claim_no = out_claim AND c.conn_id = CONNECTION_ID()
       AND IS_USED_LOCK(CONCAT('queue:', LOWER(HEX(w.instance)))) = CONNECTION_ID()
       AND m.worker_id = c.worker_id AND m.claim_no = c.claim_no;
-  IF out_topic IS NOT NULL AND in_locks THEN
+  IF out_row >= 1000000000000000000 THEN
+    -- Of an ordered group: its message is in the log.
+    SELECT r.group_id, r.id, IF(l.entries IS NULL, l.msg_id, SUBSTRING(l.entries, 17 + 52 * (r.mark + l.messages - l.offset_no - 1), 16)),
+        IF(l.entries IS NULL, l.enqueued_at, l.enqueued_at + INTERVAL
+          CAST(CONV(HEX(SUBSTRING(l.entries, 33 + 52 * (r.mark + l.messages - l.offset_no - 1), 8)), 16, 10) AS UNSIGNED) MICROSECOND)
+      INTO out_topic, the_range, out_msg_id, out_enqueued_at
+      FROM queue_range r FORCE INDEX (queue_range_worker) STRAIGHT_JOIN queue_worker w ON w.id = r.worker_id
+      STRAIGHT_JOIN queue_topic t ON t.id = r.group_id
+      STRAIGHT_JOIN queue_log l FORCE INDEX (PRIMARY) ON l.topic_id = t.stream_id AND l.partition_no = r.partition_no AND l.offset_no >= r.mark
+      WHERE r.worker_id = out_worker AND r.claim_no = out_claim AND r.mark = out_row - 1000000000000000000 AND r.conn_id = CONNECTION_ID()
+        AND IS_USED_LOCK(CONCAT('queue:', LOWER(HEX(w.instance)))) = CONNECTION_ID()
+      ORDER BY l.offset_no LIMIT 1;
+    IF out_topic IS NOT NULL AND in_locks THEN
+      SELECT group_id INTO out_topic FROM queue_range WHERE id = the_range AND worker_id = out_worker AND claim_no = out_claim FOR UPDATE;
+    END IF;
+  ELSEIF out_topic IS NOT NULL AND in_locks THEN
     SELECT topic_id INTO out_topic FROM queue_message FORCE INDEX (PRIMARY)
       WHERE topic_id = out_topic AND priority = out_priority AND id = out_row AND worker_id = out_worker AND claim_no = out_claim FOR UPDATE;
   END IF;

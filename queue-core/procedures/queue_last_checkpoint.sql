@@ -11,11 +11,11 @@ BEGIN
   DECLARE the_row      BIGINT UNSIGNED;
   DECLARE the_worker   BIGINT UNSIGNED;
   DECLARE the_claim    BIGINT UNSIGNED;
+  DECLARE the_id       BINARY(16);
+  DECLARE the_enqueued_at     DATETIME(6);
 
-  CALL queue_held(in_delivery, FALSE, the_topic, the_priority, the_row, the_worker, the_claim);
+  CALL queue_held(in_delivery, FALSE, the_topic, the_priority, the_row, the_worker, the_claim, the_id, the_enqueued_at);
   SET @queue_checkpoints = 1;
   SELECT k.delivery_no, k.saved_at, k.progress, k.state
-    FROM queue_message m FORCE INDEX (PRIMARY) STRAIGHT_JOIN queue_checkpoint k FORCE INDEX (PRIMARY)
-      ON k.topic_id = m.topic_id AND k.msg_id = m.msg_id AND k.enqueued_at = m.enqueued_at
-    WHERE m.topic_id = the_topic AND m.priority = the_priority AND m.id = the_row;
+    FROM queue_checkpoint k WHERE k.topic_id = the_topic AND k.msg_id = the_id AND k.enqueued_at = the_enqueued_at;
 END

@@ -12,7 +12,7 @@ use crate::scene::Scene;
 use crate::sql_consumer::SqlConsumer;
 
 /// Returns how many rows and entries this session has read so far.
-async fn read_so_far(consumer: &mut SqlConsumer) -> u64 {
+pub(crate) async fn read_so_far(consumer: &mut SqlConsumer) -> u64 {
     let status = "SHOW SESSION STATUS LIKE 'Handler_read%'";
     let rows: Vec<(String, String)> = consumer.conn.query(status).await.unwrap();
     rows.iter().map(|(_, number)| number.parse::<u64>().unwrap()).sum()

@@ -1,6 +1,7 @@
 //! Groups that are read by SQL: `CALL queue_claim('s@g', …)`, beside members of the library and
 //! alone.
 
+mod killed;
 mod ordered;
 
 use std::time::Duration;
@@ -19,6 +20,7 @@ use super::retention::by_time;
 use super::{Stream, claim_n};
 use crate::scene::{all, numbers, settle, text};
 use crate::sql_consumer::{SqlConsumer, bodies};
+use crate::sql_plans::read_so_far;
 
 impl Stream {
     pub(super) async fn session(&self) -> SqlConsumer {
@@ -410,4 +412,50 @@ async fn a_pause_of_the_stream_or_the_group_stops_its_sessions() {
         stream.sql(&set(false)).await;
     }
     assert_eq!(session.claim_of("s@g", 1).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_session_that_waits_gets_what_is_sent_meanwhile() {
+    for ordered in [false, true] {
+        let mut stream = Stream::new(2).await;
+        stream.group("g", ordered).await;
+        let mut session = stream.session().await;
+        let script = async {
+            let waits = "SELECT COUNT(*) FROM queue_worker WHERE topics IS NOT NULL";
+            until("it waits", async || stream.number(waits).await == 1).await;
+            stream.enqueue(0..1).await;
+        };
+        let wait = "CALL queue_claim('s@g', 1, 3600)";
+        let (rows, _) = tokio::join!(session.conn.query::<Row, _>(wait), script);
+        assert_eq!(rows.unwrap().len(), 1, "ordered: {ordered}");
+    }
+}
+
+/// H13: what the calls read does not grow with the log, the other groups and the other ranges.
+#[tokio::test]
+async fn the_calls_read_by_key_however_much_there_is() {
+    for ordered in [false, true] {
+        let mut stream = Stream::new(1).await;
+        stream.group("g", ordered).await;
+        stream.enqueue(0..20_000).await;
+        while stream.sequence().await > 0 {}
+        let other = "INSERT INTO queue_range (group_id, partition_no, mark, hi) \
+            SELECT 77, 0, offset_no, offset_no + 1 FROM queue_log";
+        stream.sql(other).await;
+        let passed = "INSERT INTO queue_passed (range_id, offset_no) \
+            SELECT r.id, l.offset_no FROM queue_range r, queue_log l WHERE r.mark < 1000";
+        stream.sql(passed).await;
+        stream.sql("UPDATE queue_cursor SET next_offset = 10000").await;
+        let mut session = stream.session().await;
+        session.claim_of("s@g", 1).await;
+        let mut before = read_so_far(&mut session).await;
+        for verdict in ["ack", "retry"] {
+            let claimed = session.claim_of("s@g", 1).await;
+            let claim = read_so_far(&mut session).await;
+            assert!(claim - before <= 600, "a claim has read {} rows", claim - before);
+            session.settle_all(&claimed, verdict).await;
+            before = read_so_far(&mut session).await;
+            assert!(before - claim <= 400, "{verdict} has read {} rows", before - claim);
+        }
+    }
 }

@@ -14,7 +14,7 @@ use rowmq_test::until;
 use super::super::filters::wanting;
 use super::super::{Stream, claim_n};
 use crate::scene::{all, settle, text};
-use crate::sql_consumer::{SqlConsumer, bodies};
+use crate::sql_consumer::{Claimed, SqlConsumer, bodies};
 
 impl Stream {
     async fn ordered(&mut self, settings: &TopicSettings) -> Topic {
@@ -37,7 +37,7 @@ impl Stream {
 }
 
 /// Claims one message of the group; `None`: there is none.
-async fn one(session: &mut SqlConsumer) -> Option<crate::sql_consumer::Claimed> {
+async fn one(session: &mut SqlConsumer) -> Option<Claimed> {
     session.claim_of("s@g", 10).await.pop()
 }
 
@@ -160,8 +160,8 @@ async fn what_a_member_holds_back_waits_for_sessions_too_and_goes_on_with_its_pa
     let worker = stream.worker().await;
     let held = claim_n(&worker, &group, 6).await;
     let failed = Settlement::Retry { delay: Duration::from_secs(60), error: "no".to_owned() };
-    settle(&worker, all(&held[..1], &Settlement::Ack)).await;
-    settle(&worker, all(&held[1..2], &failed)).await;
+    worker.settle(all(&held[..1], &Settlement::Ack)).await.unwrap();
+    worker.settle(all(&held[1..2], &failed)).await.unwrap();
     let mut session = stream.session().await;
     until("the member has given its range back", async || {
         stream.number("SELECT COUNT(*) FROM queue_range WHERE worker_id = 0").await == 1
@@ -290,4 +290,58 @@ async fn a_message_that_retention_removes_while_it_is_handled_holds_nothing_up()
             "{verdict}"
         );
     }
+}
+
+#[tokio::test]
+async fn a_checkpoint_of_a_message_in_a_page_is_there_for_its_next_delivery() {
+    let mut stream = Stream::new(1).await;
+    stream.ordered(&group_settings()).await;
+    stream.enqueue(0..70).await;
+    stream.sequence().await;
+    let mut session = stream.session().await;
+    for _ in 0..5 {
+        let done = one(&mut session).await.unwrap();
+        session.settle(&done, "ack").await;
+    }
+    let held = one(&mut session).await.unwrap();
+    let last = |held: &Claimed| format!("CALL queue_last_checkpoint('{}')", held.delivery);
+    assert!(session.tried(&last(&held)).await.unwrap().is_empty());
+    let save = format!("CALL queue_checkpoint('{}', 'page 7', 40)", held.delivery);
+    session.run(&save).await;
+    session.run(&save).await;
+    session.settle(&held, "release").await;
+    assert_eq!(session.refused(&save).await, 31015);
+    let again = one(&mut session).await.unwrap();
+    let saved = session.tried(&last(&again)).await.unwrap().remove(0);
+    assert_eq!((saved.get("delivery_no"), saved.get("state")), (Some(1), Some("page 7".to_owned())));
+    // The library saves and reads it under the same key.
+    let key = "SELECT COUNT(*) FROM queue_checkpoint k JOIN queue_log l ON k.msg_id = SUBSTRING(l.entries, 17 + 52 * 5, 16)";
+    assert_eq!(stream.number(key).await, 1);
+    session.settle(&again, "ack").await;
+    assert_eq!(stream.number("SELECT COUNT(*) FROM queue_checkpoint").await, 0);
+}
+
+#[tokio::test]
+async fn a_session_settles_at_every_isolation_level_and_holds_up_no_sequencer() {
+    let mut stream = Stream::in_rows(1).await;
+    stream.ordered(&group_settings()).await;
+    let mut session = stream.session().await;
+    for (n, level) in ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"].iter().enumerate() {
+        stream.enqueue(n..n + 1).await;
+        session.run(&format!("SET SESSION TRANSACTION ISOLATION LEVEL {level}")).await;
+        let held = one(&mut session).await.unwrap();
+        assert_eq!(held.body, n.to_string());
+        session.run("START TRANSACTION").await;
+        let verdict = if n == 1 { "retry" } else { "ack" };
+        assert_eq!(session.settle(&held, verdict).await, verdict);
+        if *level != "SERIALIZABLE" {
+            // The message is the last of the log, and the sequencer appends behind it.
+            stream.enqueue(n + 10..n + 11).await;
+            stream.sequence().await;
+        }
+        session.run("COMMIT").await;
+        stream.sql("UPDATE queue_range SET ready_at = NULL").await;
+        session.drain("s@g", 1).await;
+    }
+    assert_eq!(stream.rows().await, "0 0 0 0 0 0");
 }
