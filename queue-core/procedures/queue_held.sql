@@ -41,10 +41,10 @@ BEGIN
       INTO out_topic, the_range, out_msg_id, out_enqueued_at
       FROM queue_range r FORCE INDEX (queue_range_worker) STRAIGHT_JOIN queue_worker w ON w.id = r.worker_id
       STRAIGHT_JOIN queue_topic t ON t.id = r.group_id
-      STRAIGHT_JOIN queue_log l FORCE INDEX (PRIMARY) ON l.topic_id = t.stream_id AND l.partition_no = r.partition_no AND l.offset_no >= r.mark
+      STRAIGHT_JOIN queue_log l FORCE INDEX (PRIMARY) ON l.topic_id = t.stream_id AND l.partition_no = r.partition_no
+        AND l.offset_no = (SELECT MIN(x.offset_no) FROM queue_log x WHERE x.topic_id = t.stream_id AND x.partition_no = r.partition_no AND x.offset_no >= r.mark)
       WHERE r.worker_id = out_worker AND r.claim_no = out_claim AND r.mark = out_row - 1000000000000000000 AND r.conn_id = CONNECTION_ID()
-        AND IS_USED_LOCK(CONCAT('queue:', LOWER(HEX(w.instance)))) = CONNECTION_ID()
-      ORDER BY l.offset_no LIMIT 1;
+        AND IS_USED_LOCK(CONCAT('queue:', LOWER(HEX(w.instance)))) = CONNECTION_ID();
     IF out_topic IS NOT NULL AND in_locks THEN
       SELECT group_id INTO out_topic FROM queue_range WHERE id = the_range AND worker_id = out_worker AND claim_no = out_claim FOR UPDATE;
     END IF;
