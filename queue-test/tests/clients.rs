@@ -15,7 +15,8 @@ use diesel::sql_types::BigInt;
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
 use rand::Rng;
 use rowmq_core::connection::ServerUrl;
-use rowmq_core::model::TopicSettings;
+use rowmq_core::model::{OffsetSpec, TopicSettings};
+use rowmq_core::stream::group::{create_group, create_stream};
 use rowmq_core::{AsyncMysqlConnection, NewMessage, enqueue_to, store};
 use rowmq_test::proxy::FaultProxy;
 use rowmq_test::{Program, TestDatabase, until};
@@ -97,6 +98,16 @@ const TOPICS: [&str; 24] = [
 /// Runs a package's own tests.
 async fn keeps_its_promises(arguments: &[&str]) {
     let database = with_effects(&TOPICS).await;
+    let mut conn = database.connect().await;
+    let name = |name: &str| name.parse().expect("a name");
+    let settings = TopicSettings::default();
+    create_stream(&mut conn, &name("events"), 1, &settings).await.expect("the stream is new");
+    for (group, ordered) in [("events@all", false), ("events@ordered", true)] {
+        let group_name = name(group);
+        create_group(&mut conn, &group_name, ordered, OffsetSpec::Earliest, &settings)
+            .await
+            .expect("the group is new");
+    }
     let _janitor = janitor(&database);
     client(arguments, Some(database.url())).await;
 }

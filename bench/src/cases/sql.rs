@@ -2,7 +2,7 @@
 
 use super::BASE;
 use crate::case::{Extent, Member, Scale};
-use crate::load::{Claimer, Drain, Load};
+use crate::load::{Claimer, Drain, Load, Readers, Reading};
 
 /// Sessions, batch sizes, and the divisor of the backlog: a session by SQL drains such a part of it
 /// in seconds. The loads it is compared with drain the same part.
@@ -18,6 +18,7 @@ pub(super) fn drain(scale: &Scale) -> Vec<Member> {
         members.extend(beside(Drain { consumers: *sessions, batch: *batch, backlog, ..BASE }));
     }
     members.extend(effects(Drain { backlog: scale.backlog / 20, ..BASE }));
+    members.extend(groups(Drain { backlog: scale.backlog / 20, ..BASE }));
     members
 }
 
@@ -49,6 +50,26 @@ fn effects(drain: Drain) -> [Member; 3] {
         Member::new(reference, by(Claimer::Transactional, drain)),
         calls("queue_settle in a transaction each", Claimer::CallTransaction),
         calls("queue_settle, a transaction a claim", Claimer::CallTogether),
+    ]
+}
+
+/// Groups of a stream: sessions beside consumers of the library.
+fn groups(drain: Drain) -> [Member; 4] {
+    const GROUP: &str = "consumer, a group, batch 100";
+    const ORDERED: &str = "consumer, an ordered group";
+    let read = |by, readers| {
+        // A session claims one message of an ordered group at a time.
+        let share = if readers == Readers::Ordered { 20 } else { 1 };
+        let drain = Drain { by, backlog: drain.backlog / share, ..drain };
+        Load::Read(Reading { drain, readers, partitions: 4, sequenced: true })
+    };
+    let (call, group) = (Claimer::CallAll, Readers::Groups(1));
+    [
+        Member::new(GROUP, read(Claimer::Consumer, group)),
+        Member::new("queue_claim of a group, batch 100", read(call, group)).against(GROUP),
+        Member::new(ORDERED, read(Claimer::Consumer, Readers::Ordered)),
+        Member::new("queue_claim of an ordered group", read(call, Readers::Ordered))
+            .against(ORDERED),
     ]
 }
 

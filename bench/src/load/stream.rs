@@ -64,6 +64,8 @@ pub(crate) struct Appending {
 pub(crate) enum Readers {
     /// This many groups, whose members share the messages.
     Groups(u32),
+    /// One ordered group.
+    Ordered,
     /// One broadcast group, each of whose members reads all messages.
     Broadcast,
 }
@@ -130,14 +132,16 @@ pub(super) async fn reading(arena: &Arena, load: Reading) -> anyhow::Result<Samp
     let settings = TopicSettings::default();
     let (groups, times) = match load.readers {
         Readers::Groups(groups) => (groups, u64::from(groups)),
+        Readers::Ordered => (1, 1),
         Readers::Broadcast => (1, drain.consumers as u64),
     };
     let mut tasks = Vec::new();
     for n in 0..groups {
         let group = TopicName::of_group(&stream.name, &format!("g{n}"))?;
         match load.readers {
-            Readers::Groups(_) => {
-                create_group(&mut conn, &group, false, OffsetSpec::Earliest, &settings).await?;
+            Readers::Groups(_) | Readers::Ordered => {
+                let ordered = load.readers == Readers::Ordered;
+                create_group(&mut conn, &group, ordered, OffsetSpec::Earliest, &settings).await?;
             }
             Readers::Broadcast => {
                 create_broadcast(&mut conn, &group, OffsetSpec::Earliest, &settings).await?;

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Identity;
 use crate::record::{Answer, Ended, Event, Record};
-use crate::stream::Share;
+use crate::stream::{Group, Share};
 use crate::task::{Ending, Task};
 
 /// Handles messages by the SQL contract until TERM.
@@ -24,7 +24,7 @@ use crate::task::{Ending, Task};
 pub(crate) struct CallerArgs {
     #[command(flatten)]
     identity: Identity,
-    /// The topics: it claims from all of them before it handles what it claimed.
+    /// The queues and groups: it claims from all of them before it handles what it claimed.
     #[arg(long = "topic", required = true)]
     topics: Vec<TopicName>,
     #[command(flatten)]
@@ -90,7 +90,8 @@ async fn consume(
     session.say(LEASE, ()).await?;
     while !stop.is_cancelled() {
         let rows = session.claim_of_all(topics).await?;
-        let claimed: Option<Vec<_>> = rows.iter().map(Claimed::of).collect();
+        let claimed: Option<Vec<_>> =
+            rows.iter().map(|(topic, row)| Claimed::of(topic, row)).collect();
         session.handle(claimed.context("the rows of queue_claim")?).await?;
     }
     session.say("CALL queue_leave()", ()).await?;
@@ -141,13 +142,13 @@ struct Claimed {
 }
 
 impl Claimed {
-    fn of(row: &Row) -> Option<Self> {
+    fn of(topic: &TopicName, row: &Row) -> Option<Self> {
         let msg_id: MsgId = row.get::<String, _>("msg_id")?.parse().ok()?;
         let delivery_no = row.get("delivery_no")?;
         Some(Self {
             delivery: row.get("delivery")?,
             delivery_no,
-            share: Share { tag: msg_id.into(), group: None },
+            share: Share::of(msg_id.into(), topic.as_str()),
             is_first: delivery_no == 1 && row.get::<u32, _>("failures")? == 0,
             task: serde_json::from_slice(&row.get::<Vec<u8>, _>("body")?).ok()?,
         })
@@ -191,7 +192,10 @@ impl Session<'_> {
 
     /// Claims from the topics in turn. If it then holds messages, it claims once more from the
     /// topics that had none or failed; it keeps the messages that it holds.
-    async fn claim_of_all(&mut self, topics: &[TopicName]) -> Result<Vec<Row>, Failure> {
+    async fn claim_of_all<'t>(
+        &mut self,
+        topics: &'t [TopicName],
+    ) -> Result<Vec<(&'t TopicName, Row)>, Failure> {
         let (mut rows, mut without) = (Vec::new(), Vec::new());
         for (nth, topic) in topics.iter().enumerate() {
             // It waits only while it holds nothing.
@@ -200,11 +204,12 @@ impl Session<'_> {
             if claimed.is_empty() {
                 without.push(topic);
             }
-            rows.extend(claimed);
+            rows.extend(claimed.into_iter().map(|row| (topic, row)));
         }
         for topic in without {
             if !rows.is_empty() {
-                rows.extend(self.claim(topic, 0).await?);
+                let claimed = self.claim(topic, 0).await?;
+                rows.extend(claimed.into_iter().map(|row| (topic, row)));
             }
         }
         Ok(rows)
@@ -292,10 +297,17 @@ impl Session<'_> {
         self.say("START TRANSACTION", ()).await?;
         for Claimed { share, delivery_no, task, .. } in claimed {
             let (share, delivery_no) = (*share, *delivery_no);
-            let msg_id = share.tag.msg_id().as_bytes().to_vec();
-            self.say("INSERT INTO chaos_effect (msg_id) VALUES (?)", (msg_id,)).await?;
+            // A message of the stream has one effect, in the one group that writes effects.
+            let books = share.group.is_none_or(|group| group == Group::Booked);
+            if books {
+                let msg_id = share.tag.msg_id().as_bytes().to_vec();
+                self.say("INSERT INTO chaos_effect (msg_id) VALUES (?)", (msg_id,)).await?;
+            }
             tokio::time::sleep(Duration::from_millis(task.work_ms)).await;
-            let written = self.record.note(&Event::Effect { share, delivery_no });
+            let written = self.record.note(&match books {
+                true => Event::Effect { share, delivery_no },
+                false => Event::End { share, delivery_no, ended: Ended::Done },
+            });
             written.map_err(|error| Failure::Lost(error.to_string()))?;
         }
         let deliveries: Vec<_> = claimed.iter().map(|claimed| &*claimed.delivery).collect();

@@ -102,8 +102,10 @@ impl Fleet {
             self.add_recorder(&topics, load.concurrency, Some(member)).await?;
         }
         for _ in 0..2 {
-            let fixed =
-                vec!["call".to_owned(), format!("--topic={CALLS}"), format!("--topic={URGENT}")];
+            let groups = [Group::Ordered, Group::Booked].map(Group::topic);
+            let topics = groups.into_iter().chain([CALLS, URGENT].map(str::to_owned));
+            let topics = topics.map(|topic| format!("--topic={topic}"));
+            let fixed = std::iter::once("call".to_owned()).chain(topics).collect();
             self.add_actor(Role::Caller, fixed).await?;
         }
         let witness = self.programs.join("chaos").display().to_string();

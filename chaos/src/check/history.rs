@@ -224,12 +224,12 @@ impl History {
 
     /// Returns the same, if that may have happened between these moments.
     pub(super) fn is_rewound_within(&self, share: Share, (from, to): (Moment, Moment)) -> bool {
-        let Some(message) = self.messages.get(&share).filter(|_| !self.rewinds.is_empty()) else {
-            return false;
-        };
+        // Its place is the same in every group, and sessions by SQL do not know it.
+        let of = |group| self.messages.get(&Share { group: Some(group), ..share });
         let covers = |replayed: &Replayed| {
             let is_of = |place: LogPosition| replayed.covers(place.partition, place.offset);
-            Some(replayed.group) == share.group && message.places().any(is_of)
+            let mut places = Group::ALL.into_iter().filter_map(of).flat_map(Message::places);
+            Some(replayed.group) == share.group && places.any(is_of)
         };
         self.rewinds.iter().any(|(asked, replayed)| {
             *asked <= to && self.is_rewound_by(*asked, replayed) >= from && covers(replayed)

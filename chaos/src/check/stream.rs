@@ -204,8 +204,14 @@ fn check_order(
     for (offset, &tag) in offsets {
         let Some(message) = history.messages.get(&ordered(tag)) else { continue };
         for start in &message.starts {
-            let Some(place) = start.place else { continue };
             let mut overtakes = free.get(offset).is_some_and(|free| start.at < *free);
+            // A session by SQL does not know the place.
+            let Some(place) = start.place else {
+                if overtakes {
+                    broken.push((Breach::Overtaken, ordered(tag)));
+                }
+                continue;
+            };
             // The last turn that was committed before its claim began.
             let claim = &claims[&(start.actor, place.claim_no)];
             let turn = turns.iter().rposition(|turn| {

@@ -194,6 +194,19 @@ test('a checkpoint is there for the next delivery', async () => {
   assert.equal(Number(row.n), 0);
 });
 
+test('groups of a stream are consumed, and an ordered one in order', async () => {
+  await send('events', 'a', 'b', 'c');
+  for (const [group, expected] of [['events@all', 'abca'], ['events@ordered', 'aabc']]) {
+    let found = '';
+    const worker = new rowmq.Worker(url).handler(group, { batch: 10 }, async (message) => {
+      found += message.text;
+      return message.text === 'a' && message.deliveryNo === 1 ? new rowmq.Release() : undefined;
+    });
+    await worker.run({ untilEmpty: true });
+    assert.equal(found, expected);
+  }
+});
+
 test('an error of a statement that the handler swallows acks nothing', async () => {
   await send('swallow', 'lock', 'other');
   const before = (await effects())[0];

@@ -265,6 +265,19 @@ final class RowmqTest extends TestCase
         self::assertSame(0, (int) self::connect()->query('SELECT COUNT(*) FROM queue_checkpoint')->fetchColumn());
     }
 
+    public function testGroupsOfAStreamAreConsumedAndAnOrderedOneInOrder(): void
+    {
+        self::sent('events', 'a', 'b', 'c');
+        foreach (['events@all' => 'abca', 'events@ordered' => 'aabc'] as $group => $expected) {
+            $found = '';
+            self::silently(function (Message $message) use (&$found): ?Verdict {
+                $found .= $message->body;
+                return $message->body === 'a' && $message->deliveryNo === 1 ? new Release() : null;
+            }, $group);
+            self::assertSame($expected, $found);
+        }
+    }
+
     public function testAProcedureThatFailsAfterItsRowsAcksNothing(): void
     {
         $code = "SELECT 1; INSERT INTO effect VALUES ('x', 1); SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = 1644";

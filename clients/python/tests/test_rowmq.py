@@ -201,6 +201,21 @@ class Handling(unittest.TestCase):
             cursor.execute("SELECT COUNT(*) FROM queue_checkpoint")
             self.assertEqual(cursor.fetchone(), (0,))
 
+    def test_groups_of_a_stream_are_consumed_and_an_ordered_one_in_order(self):
+        send("events", "a", "b", "c")
+        for group, expected in (("events@all", "abca"), ("events@ordered", "aabc")):
+            found = []
+            worker = rowmq.Worker(os.environ["ROWMQ_URL"])
+
+            @worker.handler(group, batch=10)
+            def handle(message, found=found):
+                found.append(message.text)
+                is_first = message.text == "a" and message.delivery_no == 1
+                return rowmq.Release() if is_first else None
+
+            worker.run(until_empty=True)
+            self.assertEqual("".join(found), expected)
+
     def test_an_error_of_a_statement_that_the_handler_swallows_acks_nothing(self):
         send("swallow", "lock", "other")
         holder = connect()

@@ -4,7 +4,8 @@ use mysql_async::Conn;
 use mysql_async::prelude::Queryable;
 use rowmq_core::account::Account;
 use rowmq_core::migration;
-use rowmq_core::model::{Sampling, TopicSettings};
+use rowmq_core::model::{OffsetSpec, Sampling, TopicSettings};
+use rowmq_core::stream::group::{create_group, create_stream};
 use rowmq_test::{TestDatabase, until};
 
 use crate::callers::{ENQUEUE, place, refused, row, run, session};
@@ -258,6 +259,53 @@ async fn claimers_keep_the_limits_of_a_topic() {
         run(&mut other, &settle(&second)).await;
     }
     assert_eq!(row::<u64>(&mut own, LEFT).await, 0);
+}
+
+#[tokio::test]
+async fn a_claimer_consumes_groups_of_a_stream() {
+    let (database, mut own) = place().await;
+    let mut conn = database.connect().await;
+    let name = |name: &str| name.parse().expect("a name");
+    let settings = TopicSettings::default();
+    create_stream(&mut conn, &name("s"), 2, &settings).await.expect("the stream is new");
+    let account = database.account_of(Account::Claimer).await;
+    for (group, ordered) in [("s@g", false), ("s@o", true)] {
+        let group_name = name(group);
+        create_group(&mut conn, &group_name, ordered, OffsetSpec::Latest, &settings)
+            .await
+            .expect("the group is new");
+        for n in 0..6 {
+            let send = format!("CALL queue_send('s', '{n}', '{{\"key\":\"k\"}}')");
+            run(&mut own, &send).await;
+        }
+        let (mut one, mut other) = (session(&account).await, session(&account).await);
+        let (mut got, mut held) = (Vec::new(), None);
+        until("all are handled", async || {
+            for conn in [&mut one, &mut other] {
+                let call = format!("CALL queue_claim('{group}', 1, NULL)");
+                let row: Option<mysql_async::Row> = conn.query_first(call).await.expect("claimed");
+                let Some(row) = row else { continue };
+                let body = String::from_utf8(row.get("body").expect("a body")).expect("UTF-8");
+                if held.is_none() {
+                    // An answer that never came: it is claimed again.
+                    held = Some(body);
+                    continue;
+                }
+                run(conn, &settle(&row.get::<String, _>("delivery").expect("a delivery"))).await;
+                got.push(body);
+            }
+            got.len() == 6
+        })
+        .await;
+        if !ordered {
+            got.sort_unstable();
+        }
+        assert_eq!(got, ["0", "1", "2", "3", "4", "5"], "{group}");
+    }
+    assert_eq!(row::<u64>(&mut own, LEFT).await, 0);
+    let caller = database.account_of(Account::Caller).await;
+    let claim = "CALL queue_claim('s@g', 1, NULL)";
+    assert_eq!(refused(&mut session(&caller).await, claim).await, 1370);
 }
 
 /// Fault F42: a login that waits for a worker's lock gets it as soon as the worker loses its

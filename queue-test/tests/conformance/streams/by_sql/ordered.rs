@@ -313,7 +313,10 @@ async fn a_checkpoint_of_a_message_in_a_page_is_there_for_its_next_delivery() {
     assert_eq!(session.refused(&save).await, 31015);
     let again = one(&mut session).await.unwrap();
     let saved = session.tried(&last(&again)).await.unwrap().remove(0);
-    assert_eq!((saved.get("delivery_no"), saved.get("state")), (Some(1), Some("page 7".to_owned())));
+    assert_eq!(
+        (saved.get("delivery_no"), saved.get("state")),
+        (Some(1), Some("page 7".to_owned()))
+    );
     // The library saves and reads it under the same key.
     let key = "SELECT COUNT(*) FROM queue_checkpoint k JOIN queue_log l ON k.msg_id = SUBSTRING(l.entries, 17 + 52 * 5, 16)";
     assert_eq!(stream.number(key).await, 1);
