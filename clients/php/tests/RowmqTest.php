@@ -273,7 +273,7 @@ final class RowmqTest extends TestCase
             self::silently(function (Message $message) use (&$found): ?Verdict {
                 $found .= $message->body;
                 return $message->body === 'a' && $message->deliveryNo === 1 ? new Release() : null;
-            }, $group);
+            }, $group, false);
             self::assertSame($expected, $found);
         }
     }
