@@ -201,23 +201,21 @@ BEGIN
         WHERE topic_id = the_topic AND worker_id = 0
           AND ((priority = the_at AND id >= the_at_id) OR (priority > the_at AND priority <= 9))
         ORDER BY topic_id, priority, id LIMIT 1;
-      IF the_row IS NULL AND the_start AND the_held = 0 AND NOT the_turn THEN
-        SET the_turn = TRUE;
-        ITERATE the_rounds;
-      ELSEIF the_row IS NULL AND the_start AND the_stream IS NOT NULL AND the_files < 3 THEN
+      IF the_row IS NULL AND the_start AND the_stream IS NOT NULL AND the_files < 3 THEN
         -- The group's own topic has nothing: what comes next in the stream is filed there. Others may be quicker to claim it.
-        SET the_files = IF(the_ordered, 3, the_files + 1), the_at = NULL, the_count = 0;
-        CALL queue_sequence(the_stream, out_blocked);
+        SET the_files = the_files + 1, the_at = NULL, the_count = 0;
+        CALL queue_sequence(the_stream, the_waits);
+        SET out_blocked = out_blocked OR the_waits;
         IF the_ordered THEN
           CALL queue_claim_range(the_topic, the_stream, the_worker, the_held = 0 AND the_turn, the_claim, out_range, the_waits);
           SET the_low = out_range, the_live = out_range IS NOT NULL;
         ELSE
           CALL queue_file_next(the_topic, the_stream, COALESCE(in_limit, 1), the_held = 0 AND the_turn, the_count, the_waits);
         END IF;
-        SET out_blocked = out_blocked OR the_waits;
-        IF the_count = 0 THEN
-          LEAVE the_rounds;
-        END IF;
+        SET out_blocked = out_blocked OR the_waits, the_files = IF(the_count > 0, the_files, 3);
+        ITERATE the_rounds;
+      ELSEIF the_row IS NULL AND the_start AND the_held = 0 AND NOT the_turn THEN
+        SET the_turn = TRUE, the_files = 2;
         ITERATE the_rounds;
       ELSEIF the_row IS NULL AND the_start THEN
         LEAVE the_rounds;

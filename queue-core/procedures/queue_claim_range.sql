@@ -33,6 +33,8 @@ BEGIN
   DECLARE the_count     INT;
   DECLARE the_lost      BIGINT UNSIGNED;
   DECLARE the_rest      BIGINT UNSIGNED;
+  DECLARE the_passed    MEDIUMTEXT CHARACTER SET utf8mb4;
+  DECLARE the_next      BIGINT UNSIGNED;
   DECLARE the_row       BIGINT UNSIGNED;
   DECLARE the_fate      VARCHAR(16);
   DECLARE EXIT HANDLER FOR 1205, 1213
@@ -94,11 +96,12 @@ BEGIN
       ROLLBACK AND NO CHAIN NO RELEASE;
       ITERATE the_rounds;
     END IF;
+    SELECT next_offset, first_offset INTO the_next, the_first FROM queue_partition WHERE topic_id = in_stream AND partition_no = the_partition;
     IF the_range IS NULL THEN
-      SELECT next_offset, first_offset INTO the_high, the_first FROM queue_partition WHERE topic_id = in_stream AND partition_no = the_partition;
-      SET the_low = the_cursor;
+      SET the_low = the_cursor, the_high = the_next;
     END IF;
-    SET the_end = LEAST(the_high, IF(the_range IS NULL, GREATEST(the_low, the_first), the_low) + the_width);
+    -- What retention has removed before the group came to it is passed, however much it is.
+    SET the_end = LEAST(the_high, GREATEST(the_low, the_first) + the_width);
     IF the_end <= the_low THEN
       ROLLBACK AND NO CHAIN NO RELEASE;
       ITERATE the_rounds;
@@ -107,6 +110,7 @@ BEGIN
     SET the_row = LAST_INSERT_ID();
     UPDATE queue_cursor SET next_offset = IF(the_range IS NULL, the_end, next_offset), lost = lost + the_lost
       WHERE group_id = in_group AND partition_no = the_partition;
+    CALL queue_refuse_killed(the_range IS NOT NULL OR ROW_COUNT() = 1);
     IF the_range IS NOT NULL AND the_count = 0 THEN
       CALL queue_pass(the_range, the_end);
     ELSEIF the_range IS NOT NULL THEN
@@ -118,7 +122,17 @@ BEGIN
         INSERT INTO queue_range (group_id, partition_no, mark, hi, delivery_no, suspicions)
           SELECT group_id, partition_no, the_end, hi, delivery_no, suspicions FROM queue_range WHERE id = the_range;
         SET the_rest = LAST_INSERT_ID();
-        UPDATE queue_passed SET range_id = the_rest WHERE range_id = the_range AND offset_no >= the_end;
+        SET the_passed = NULL, the_looks = 0;
+        WHILE the_passed IS NULL AND the_looks < 2 DO
+          SET the_looks = the_looks + 1;
+          /*M! SET STATEMENT group_concat_max_len = 1048576 FOR */
+          SELECT JSON_ARRAYAGG(offset_no) INTO the_passed FROM queue_passed WHERE range_id = the_range AND offset_no >= the_end;
+        END WHILE;
+        IF the_passed IS NOT NULL THEN
+          /*M! SET STATEMENT sql_safe_updates = 0 FOR */
+          UPDATE JSON_TABLE(the_passed, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) k
+            STRAIGHT_JOIN queue_passed p FORCE INDEX (PRIMARY) ON p.range_id = the_range AND p.offset_no = k.id SET p.range_id = the_rest;
+        END IF;
       END IF;
       UPDATE queue_range SET hi = the_end, worker_id = in_worker, claim_no = out_claim, conn_id = CONNECTION_ID(),
           delivery_no = delivery_no + 1, ready_at = NULL, claimed_at = UTC_TIMESTAMP(6)

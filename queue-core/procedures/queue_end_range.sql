@@ -14,11 +14,12 @@ CREATE PROCEDURE queue_end_range(
 BEGIN
   DECLARE the_row       BIGINT UNSIGNED;
   DECLARE the_scheduled BIGINT UNSIGNED;
-  DECLARE the_worker    BIGINT UNSIGNED;
+  DECLARE the_worker    BIGINT UNSIGNED DEFAULT NULL;
   DECLARE the_claim     BIGINT UNSIGNED;
   DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
 
   SELECT worker_id, claim_no INTO the_worker, the_claim FROM queue_range WHERE id = in_range;
+  CALL queue_refuse_killed(the_worker IS NOT NULL);
   CALL queue_take_out(in_range, the_row);
   IF the_row IS NULL THEN
     SET out_verdict = CONVERT(in_verdict USING latin1);

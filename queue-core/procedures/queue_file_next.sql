@@ -22,6 +22,7 @@ BEGIN
   DECLARE the_low       BIGINT UNSIGNED;
   DECLARE the_high      BIGINT UNSIGNED;
   DECLARE the_first     BIGINT UNSIGNED;
+  DECLARE the_next      BIGINT UNSIGNED;
   DECLARE the_end       BIGINT UNSIGNED;
   DECLARE the_lost      BIGINT UNSIGNED;
   DECLARE the_width     INT;
@@ -66,12 +67,12 @@ BEGIN
       WHERE r.group_id = in_group AND r.partition_no = the_partition AND r.worker_id = 0
         AND (r.ready_at IS NULL OR r.ready_at <= UTC_TIMESTAMP(6)) AND (r.suspicions < 2 OR in_suspects)
       ORDER BY r.mark LIMIT 1 FOR UPDATE SKIP LOCKED;
+    SELECT next_offset, first_offset INTO the_next, the_first FROM queue_partition WHERE topic_id = in_stream AND partition_no = the_partition;
     IF the_range IS NULL THEN
-      SELECT next_offset, first_offset INTO the_high, the_first FROM queue_partition WHERE topic_id = in_stream AND partition_no = the_partition;
-      SET the_low = the_cursor;
+      SET the_low = the_cursor, the_high = the_next;
     END IF;
     -- What retention has removed before the group came to it is passed, however much it is.
-    SET the_high = LEAST(the_high, IF(the_range IS NULL, GREATEST(the_low, the_first), the_low) + the_width);
+    SET the_high = LEAST(the_high, GREATEST(the_low, the_first) + the_width);
     IF the_high > the_low THEN
       CALL queue_file(in_group, in_stream, the_partition, COALESCE(the_range, 0), the_low, the_high, in_limit, FALSE, the_end, out_count, the_lost);
       IF the_range IS NULL THEN

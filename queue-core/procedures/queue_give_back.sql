@@ -60,9 +60,13 @@ BEGIN
       ON DUPLICATE KEY UPDATE floor = VALUES(floor), seq = seq + 1;
   END IF;
   IF the_topic IS NULL AND in_topic IS NOT NULL THEN
-    -- Of an ordered group.
-    UPDATE queue_range FORCE INDEX (queue_range_worker) SET worker_id = 0, claim_no = 0, conn_id = 0
-      WHERE worker_id = in_worker AND claim_no = in_claim AND group_id = in_topic;
+    -- Of an ordered group. Twice: a KILL can hide a range.
+    SET the_looks = 0;
+    WHILE the_looks < 2 DO
+      UPDATE queue_range FORCE INDEX (queue_range_worker) SET worker_id = 0, claim_no = 0, conn_id = 0
+        WHERE worker_id = in_worker AND claim_no = in_claim AND group_id = in_topic;
+      SET the_looks = IF(ROW_COUNT() > 0, 2, the_looks + 1);
+    END WHILE;
   END IF;
   COMMIT AND NO CHAIN NO RELEASE;
   IF in_topic IS NOT NULL THEN

@@ -1,4 +1,5 @@
--- Not for callers. Where the message of a delivery lies that this session holds; any other is refused.
+-- Not for callers. Where the message of a delivery lies that this session holds; any other is refused. Of an ordered group:
+-- out_row is its range, and out_priority NULL.
 -- in_locks: nothing takes the claim back before the open transaction ends.
 CREATE PROCEDURE queue_held(
   IN  in_delivery  VARBINARY(255),
@@ -19,6 +20,7 @@ BEGIN
   DECLARE the_token VARCHAR(255) CHARACTER SET latin1 DEFAULT CONVERT(in_delivery USING latin1);
   DECLARE the_claim VARCHAR(64) CHARACTER SET latin1;
   DECLARE the_range BIGINT UNSIGNED;
+  DECLARE the_looks INT DEFAULT 0;
   DECLARE CONTINUE HANDLER FOR NOT FOUND SET out_topic = NULL;
 
   -- As in queue_settle.
@@ -33,8 +35,9 @@ BEGIN
     WHERE c.worker_id = out_worker AND c.claim_no = out_claim AND c.conn_id = CONNECTION_ID()
       AND IS_USED_LOCK(CONCAT('queue:', LOWER(HEX(w.instance)))) = CONNECTION_ID()
       AND m.worker_id = c.worker_id AND m.claim_no = c.claim_no;
-  IF out_row >= 1000000000000000000 THEN
-    -- Of an ordered group: its message is in the log.
+  WHILE out_row >= 1000000000000000000 AND out_topic IS NULL AND the_looks < 2 DO
+    -- Its message is in the log. Looked for twice: a KILL can hide a range.
+    SET the_looks = the_looks + 1;
     SELECT r.group_id, r.id, IF(l.entries IS NULL, l.msg_id, SUBSTRING(l.entries, 17 + 52 * (r.mark + l.messages - l.offset_no - 1), 16)),
         IF(l.entries IS NULL, l.enqueued_at, l.enqueued_at + INTERVAL
           CAST(CONV(HEX(SUBSTRING(l.entries, 33 + 52 * (r.mark + l.messages - l.offset_no - 1), 8)), 16, 10) AS UNSIGNED) MICROSECOND)
@@ -43,8 +46,12 @@ BEGIN
       STRAIGHT_JOIN queue_topic t ON t.id = r.group_id
       STRAIGHT_JOIN queue_log l FORCE INDEX (PRIMARY) ON l.topic_id = t.stream_id AND l.partition_no = r.partition_no
         AND l.offset_no = (SELECT MIN(x.offset_no) FROM queue_log x WHERE x.topic_id = t.stream_id AND x.partition_no = r.partition_no AND x.offset_no >= r.mark)
+        AND r.mark + l.messages > l.offset_no
       WHERE r.worker_id = out_worker AND r.claim_no = out_claim AND r.mark = out_row - 1000000000000000000 AND r.conn_id = CONNECTION_ID()
         AND IS_USED_LOCK(CONCAT('queue:', LOWER(HEX(w.instance)))) = CONNECTION_ID();
+  END WHILE;
+  IF the_looks > 0 THEN
+    SET out_row = the_range, out_priority = NULL;
     IF out_topic IS NOT NULL AND in_locks THEN
       SELECT group_id INTO out_topic FROM queue_range WHERE id = the_range AND worker_id = out_worker AND claim_no = out_claim FOR UPDATE;
     END IF;

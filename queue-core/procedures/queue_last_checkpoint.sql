@@ -12,7 +12,7 @@ BEGIN
   DECLARE the_worker   BIGINT UNSIGNED;
   DECLARE the_claim    BIGINT UNSIGNED;
   DECLARE the_id       BINARY(16);
-  DECLARE the_enqueued_at     DATETIME(6);
+  DECLARE the_enqueued_at DATETIME(6);
 
   CALL queue_held(in_delivery, FALSE, the_topic, the_priority, the_row, the_worker, the_claim, the_id, the_enqueued_at);
   SET @queue_checkpoints = 1;

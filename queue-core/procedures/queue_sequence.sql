@@ -1,6 +1,6 @@
 -- Not for callers. Gives the first messages of a stream's inbox their offsets, as queue-core/src/stream/sequence.rs,
--- in a transaction of its own. While another session does so in any of the partitions, this
--- one does not: out_blocked.
+-- in a transaction of its own. It leaves out the partitions that
+-- another session has locked: out_blocked.
 CREATE PROCEDURE queue_sequence(
   IN  in_stream   INT UNSIGNED,
   OUT out_blocked BOOLEAN
@@ -11,7 +11,7 @@ CREATE PROCEDURE queue_sequence(
 BEGIN
   DECLARE the_waiting    BIGINT UNSIGNED DEFAULT NULL;
   DECLARE the_partitions INT DEFAULT 0;
-  DECLARE the_locked     INT DEFAULT 0;
+  DECLARE the_locked     TEXT CHARACTER SET utf8mb4 DEFAULT NULL;
   DECLARE the_count      INT DEFAULT 0;
   DECLARE the_rows       MEDIUMTEXT CHARACTER SET utf8mb4;
   DECLARE EXIT HANDLER FOR 1205, 1213
@@ -35,10 +35,10 @@ BEGIN
     START TRANSACTION;
     SAVEPOINT queue_own;
     -- The partitions before the inbox is read: so offsets follow the order of commits.
-    SELECT COUNT(*) INTO the_locked
+    /*M! SET STATEMENT group_concat_max_len = 131072 FOR */
+    SELECT JSON_ARRAYAGG(p.partition_no), COUNT(*) < the_partitions INTO the_locked, out_blocked
       FROM (SELECT partition_no FROM queue_partition WHERE topic_id = in_stream FOR UPDATE SKIP LOCKED) p;
-    SET out_blocked = the_locked < the_partitions;
-    IF NOT out_blocked THEN
+    IF the_locked IS NOT NULL THEN
       -- One plain SELECT: if a later message of a connection is in it, so is an earlier one (history H14). At most
       -- 16 MiB: larger transactions hold up replication. MariaDB cuts off what it aggregates at group_concat_max_len.
       /*M! SET STATEMENT group_concat_max_len = 131072 FOR */
@@ -48,8 +48,9 @@ BEGIN
             FROM (SELECT i.priority, i.id, i.partition_no, ROW_NUMBER() OVER (ORDER BY i.priority, i.id) AS nth,
                   SUM(i.bytes) OVER (ORDER BY i.priority, i.id) AS bytes
                 FROM (SELECT priority, id, COALESCE(CRC32(ordering_key), id) MOD the_partitions AS partition_no, LENGTH(body) AS bytes
-                  FROM queue_message FORCE INDEX (PRIMARY) WHERE topic_id = in_stream
-                  ORDER BY topic_id, priority, id LIMIT 1000) i) w) m
+                    FROM queue_message FORCE INDEX (PRIMARY) WHERE topic_id = in_stream
+                    ORDER BY topic_id, priority, id LIMIT 1000) i
+                  JOIN JSON_TABLE(the_locked, '$[*]' COLUMNS (no INT UNSIGNED PATH '$')) l ON l.no = i.partition_no) w) m
         WHERE m.nth = 1 OR m.bytes <= 16777216;
     END IF;
     IF the_count > 0 THEN
@@ -60,7 +61,9 @@ BEGIN
             partition_no INT UNSIGNED PATH '$[2]', place INT UNSIGNED PATH '$[3]')) k
           STRAIGHT_JOIN queue_message m FORCE INDEX (PRIMARY) ON m.topic_id = in_stream AND m.priority = k.priority AND m.id = k.id
           STRAIGHT_JOIN queue_partition p ON p.topic_id = in_stream AND p.partition_no = k.partition_no;
-      CALL queue_refuse_killed(ROW_COUNT() = the_count);
+      IF ROW_COUNT() <> the_count THEN
+        SIGNAL SQLSTATE '40001' SET MESSAGE_TEXT = 'queue: a message was purged meanwhile', MYSQL_ERRNO = 1213;
+      END IF;
       /*M! SET STATEMENT sql_safe_updates = 0 FOR */
       UPDATE (SELECT k.partition_no, COUNT(*) AS n
           FROM JSON_TABLE(the_rows, '$[*]' COLUMNS (partition_no INT UNSIGNED PATH '$[2]')) k GROUP BY k.partition_no) c
@@ -70,7 +73,9 @@ BEGIN
       /*M! SET STATEMENT sql_safe_updates = 0 FOR */
       DELETE m FROM JSON_TABLE(the_rows, '$[*]' COLUMNS (priority TINYINT UNSIGNED PATH '$[0]', id BIGINT UNSIGNED PATH '$[1]')) k
         STRAIGHT_JOIN queue_message m FORCE INDEX (PRIMARY) ON m.topic_id = in_stream AND m.priority = k.priority AND m.id = k.id;
-      CALL queue_refuse_killed(ROW_COUNT() = the_count);
+      IF ROW_COUNT() <> the_count THEN
+        SIGNAL SQLSTATE '40001' SET MESSAGE_TEXT = 'queue: a message was purged meanwhile', MYSQL_ERRNO = 1213;
+      END IF;
     END IF;
     COMMIT AND NO CHAIN NO RELEASE;
   END IF;

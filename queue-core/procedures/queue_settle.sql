@@ -76,12 +76,9 @@ BEGIN
       SET the_worker = SUBSTRING_INDEX(the_token, '.', 1), the_row = SUBSTRING_INDEX(the_token, '.', -1);
       SET the_claim_no = SUBSTRING_INDEX(SUBSTRING_INDEX(the_token, '.', 2), '.', -1);
       IF FIND_IN_SET(the_token, the_others) > 0 THEN
-        SET the_others = TRIM(BOTH ',' FROM REPLACE(CONCAT(',', the_others, ','), CONCAT(',', the_token, ','), ',')), the_done = FALSE;
+        SET the_others = TRIM(BOTH ',' FROM REPLACE(CONCAT(',', the_others, ','), CONCAT(',', the_token, ','), ','));
         -- If another message has done the same, and that is committed, an ack alone loses nothing.
-        SELECT TRUE INTO the_done FROM queue_claim c
-          JOIN queue_message m FORCE INDEX (PRIMARY) ON m.topic_id = c.topic_id AND m.priority = c.priority AND m.id = the_row
-          JOIN queue_ledger l ON l.topic_id = m.topic_id AND l.group_id = 0 AND l.biz_id = m.biz_id AND l.keep_until >= UTC_TIMESTAMP(6)
-          WHERE c.worker_id = the_worker AND c.claim_no = the_claim_no;
+        CALL queue_repeated(the_worker, the_claim_no, the_row, the_done);
         SET the_undone = the_undone OR NOT the_done;
       END IF;
       IF the_claim <> SUBSTRING_INDEX(the_token, '.', 2) THEN

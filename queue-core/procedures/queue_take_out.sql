@@ -25,8 +25,11 @@ BEGIN
   SELECT r.group_id, t.stream_id, r.partition_no, r.mark, r.worker_id, r.claim_no, IF(r.suspicions >= 2, 105, 5)
     INTO the_group, the_stream, the_partition, the_offset, the_worker, the_claim, the_priority
     FROM queue_range r JOIN queue_topic t ON t.id = r.group_id WHERE r.id = in_range;
-  CALL queue_refuse_killed(the_group IS NOT NULL);
-  CALL queue_file(the_group, the_stream, the_partition, in_range, the_offset, the_offset + 1, 1, TRUE, the_end, the_count, the_lost);
+  -- A reset may have removed the range, if the caller has not locked it.
+  SET the_count = 0;
+  IF the_group IS NOT NULL THEN
+    CALL queue_file(the_group, the_stream, the_partition, in_range, the_offset, the_offset + 1, 1, TRUE, the_end, the_count, the_lost);
+  END IF;
   IF the_count = 1 THEN
     SET out_row = LAST_INSERT_ID();
     INSERT INTO queue_claim (worker_id, claim_no, topic_id, priority, lo, hi, n, conn_id, claimed_at)

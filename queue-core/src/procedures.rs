@@ -57,6 +57,7 @@ const SOURCES: &[Source] = &sources![
     internal "queue_enter_gate",
     internal "queue_admit",
     internal "queue_book",
+    internal "queue_repeated",
     internal "queue_sequence",
     internal "queue_file",
     internal "queue_pass",

@@ -173,9 +173,13 @@ async fn what_a_member_holds_back_waits_for_sessions_too_and_goes_on_with_its_pa
     assert_eq!(again.body, "1");
     let ranges = "SELECT GROUP_CONCAT(CONCAT_WS(' ', mark, hi, failures, worker_id <> 0) ORDER BY mark) FROM queue_range";
     assert_eq!(text(&mut stream.conn, ranges).await, "1 2 1 1,2 6 0 0");
+    // A transaction had acked a message of the rest.
+    let passed = "INSERT INTO queue_passed SELECT id, 3 FROM queue_range WHERE worker_id = 0";
+    stream.sql(passed).await;
     session.settle(&again, "ack").await;
     let rest = session.drain("s@g", 10).await;
-    assert_eq!(rest, ["2", "3", "4", "5"]);
+    assert_eq!(rest, ["2", "4", "5"]);
+    assert_eq!(stream.number("SELECT COUNT(*) FROM queue_passed").await, 0);
     assert_eq!(stream.rows().await, "0 0 0 0 0 0");
 }
 
@@ -265,10 +269,38 @@ async fn what_is_expired_repeated_unwanted_or_damaged_holds_nothing_back() {
     stream.sequence().await;
     stream.damage(127, "body").await;
     let mut session = stream.session().await;
+    session.run("SET SESSION group_concat_max_len = 4").await;
     assert_eq!(session.drain("s@g", 1).await, ["first", "last"]);
     assert_eq!(stream.rows().await, "0 0 0 1 1 0", "a dead letter, and a discarded one");
     assert_eq!(stream.number("SELECT CAST(lost AS SIGNED) FROM queue_cursor").await, 63);
     assert_eq!(stream.number("SELECT CAST(next_offset AS SIGNED) FROM queue_cursor").await, 131);
+}
+
+/// Otherwise a client that does what the texts say would never get past the message.
+#[tokio::test]
+async fn a_message_whose_biz_id_was_handled_meanwhile_is_acked_alone() {
+    for pages in [true, false] {
+        let mut stream = Stream::new(1).await;
+        stream.sql(&format!("UPDATE queue_partition SET pages = {pages}")).await;
+        let window = Some(Duration::from_secs(3600));
+        stream.ordered(&TopicSettings { ledger_window: window, ..group_settings() }).await;
+        let sent = [NewMessage::new("0"), NewMessage::new("1").with_key("k").with_biz_id("b")];
+        enqueue_all(&mut stream.conn, &stream.topic.name, &sent).await.unwrap();
+        stream.sequence().await;
+        let mut session = stream.session().await;
+        let first = one(&mut session).await.unwrap();
+        session.settle(&first, "ack").await;
+        let held = one(&mut session).await.unwrap();
+        let ack = format!("CALL queue_settle('{}', 'ack', NULL, NULL)", held.delivery);
+        let other = "INSERT INTO queue_ledger (topic_id, group_id, biz_id, msg_id, keep_until) \
+            SELECT id, 0, 'b', REPEAT('x', 16), UTC_TIMESTAMP(6) + INTERVAL 1 HOUR FROM queue_topic WHERE name = 's@g'";
+        stream.sql(other).await;
+        session.run("START TRANSACTION").await;
+        assert_eq!(session.refused(&ack).await, 31023);
+        session.run("ROLLBACK").await;
+        assert_eq!(session.settle(&held, "ack").await, "ack", "pages: {pages}");
+        assert!(one(&mut session).await.is_none());
+    }
 }
 
 #[tokio::test]
