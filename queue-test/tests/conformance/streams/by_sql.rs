@@ -1,7 +1,9 @@
 //! Groups that are read by SQL: `CALL queue_claim('s@g', …)`, beside members of the library and
 //! alone.
 
+mod filters;
 mod killed;
+mod loss;
 mod ordered;
 
 use std::time::Duration;
@@ -11,12 +13,10 @@ use mysql_async::prelude::Queryable;
 use rowmq_core::connection::transaction;
 use rowmq_core::model::{OffsetSpec, Settlement, TopicSettings};
 use rowmq_core::stream::group::group_settings;
-use rowmq_core::{NewMessage, Topic, enqueue_all, store, stream};
+use rowmq_core::{NewMessage, enqueue_all, stream};
 use rowmq_test::until;
 
-use super::filters::wanting;
 use super::pages::full;
-use super::retention::by_time;
 use super::{Stream, claim_n};
 use crate::scene::{all, numbers, settle, text};
 use crate::sql_consumer::{SqlConsumer, bodies};
@@ -29,7 +29,7 @@ impl Stream {
 
     /// Returns how many messages the group has in its own topic, how many of them are claimed, how
     /// many ranges it has, and what it has lost.
-    async fn of_group(&mut self) -> (i64, i64, i64, i64) {
+    pub(super) async fn of_group(&mut self) -> (i64, i64, i64, i64) {
         (
             self.number("SELECT COUNT(*) FROM queue_message").await,
             self.number("SELECT COUNT(*) FROM queue_message WHERE worker_id <> 0").await,
@@ -41,7 +41,7 @@ impl Stream {
 
 impl SqlConsumer {
     /// Claims from the group and acks until nothing comes; returns the bodies.
-    async fn drain(&mut self, group: &str, limit: u32) -> Vec<String> {
+    pub(super) async fn drain(&mut self, group: &str, limit: u32) -> Vec<String> {
         let (mut got, mut empty) = (Vec::new(), 0);
         // A claim that only passes what the group does not want returns nothing.
         while empty < 3 {
@@ -220,121 +220,6 @@ async fn what_becomes_of_a_message_is_as_in_a_queue() {
 
 /// With the same filter, a session and a member of the library want the same.
 #[tokio::test]
-async fn a_filter_selects_for_a_session_what_it_selects_for_a_member() {
-    let headers = [
-        "NULL",
-        r#"'{"type":"created"}'"#,
-        r#"'{"type":"paid","region":"eu"}'"#,
-        r#"'{"type":"created,paid"}'"#,
-        r#"'{"type":"Created"}'"#,
-        r#"'{"type":"","region":"us"}'"#,
-        r#"'{"type":5,"a b!\"c":"x"}'"#,
-        r#"'{"type":null}'"#,
-        r#"'{"type":["created"]}'"#,
-        r#"'["created"]'"#,
-        "'no JSON'",
-        "0xff",
-        "CONCAT(REPEAT('[', 101), REPEAT(']', 101))",
-        r#"'{"region":"größe"}'"#,
-        r#"'{"region":"gr\\u00f6\\u00dfe"}'"#,
-    ];
-    let filters: [&[&str]; 9] = [
-        &["type"],
-        &["type=created"],
-        &["type=created,paid"],
-        &["type!=created,paid"],
-        &["type=5"],
-        &["type", "region!=us"],
-        &["region=größe"],
-        &["malformed-headers"],
-        &["type!=null", "type=["],
-    ];
-    for pages in [true, false] {
-        let mut stream = Stream::new(1).await;
-        stream.sql(&format!("UPDATE queue_partition SET pages = {pages}")).await;
-        for (n, of) in headers.iter().enumerate() {
-            stream.enqueue(n..n + 1).await;
-            let set = format!("UPDATE queue_message SET headers = {of} WHERE body = '{n}'");
-            stream.sql(&set).await;
-        }
-        stream.sequence().await;
-        for (n, filter) in filters.iter().enumerate() {
-            let group = |name: &str| format!("{name}{n}");
-            let settings = wanting(filter);
-            for name in ["l", "s"] {
-                stream.group_with(&group(name), false, OffsetSpec::Earliest, &settings).await;
-            }
-            let name = format!("s@{}", group("l")).parse().unwrap();
-            let of_library: Topic = store::topic::existing(&mut stream.conn, &name).await.unwrap();
-            let worker = stream.worker().await;
-            let mut expected = Vec::new();
-            for _ in 0..3 {
-                let claimed = worker.claim_range(of_library.group().unwrap(), 20).await.unwrap();
-                expected.extend(crate::scene::bodies(&claimed.deliveries));
-            }
-            let mut session = stream.session().await;
-            let got = session.drain(&format!("s@{}", group("s")), 2).await;
-            assert_eq!(got, expected, "{filter:?}, pages: {pages}");
-            worker.stop().await.unwrap();
-        }
-    }
-}
-
-#[tokio::test]
-async fn what_a_group_does_not_want_is_passed_a_thousand_at_a_time() {
-    let mut stream = Stream::new(1).await;
-    let settings = wanting(&["type=wanted"]);
-    stream.group_with("g", false, OffsetSpec::Earliest, &settings).await;
-    let kind = |n: usize| if n % 1000 == 999 { "wanted" } else { "other" };
-    let message = |n: usize| NewMessage::new(n.to_string()).with_header("type", kind(n));
-    let sent: Vec<_> = (0..12_000).map(message).collect();
-    enqueue_all(&mut stream.conn, &stream.topic.name, &sent).await.unwrap();
-    while stream.sequence().await > 0 {}
-    let mut session = stream.session().await;
-    let first = session.claim_of("s@g", 1).await;
-    assert_eq!(bodies(&first), ["999"]);
-    assert_eq!(stream.number("SELECT next_offset FROM queue_cursor").await, 1000);
-    session.settle(&first[0], "ack").await;
-    assert_eq!(session.drain("s@g", 3).await.len(), 11);
-    assert_eq!(stream.of_group().await, (0, 0, 0, 0));
-}
-
-#[tokio::test]
-async fn a_damaged_page_is_a_dead_letter_of_the_group_and_stops_no_session() {
-    for column in ["entries", "body"] {
-        let mut stream = Stream::new(1).await;
-        stream.group("g", false).await;
-        stream.enqueue(0..130).await;
-        stream.sequence().await;
-        stream.damage(127, column).await;
-        let mut session = stream.session().await;
-        let expected: Vec<_> = (0..64).chain(128..130).map(|n| n.to_string()).collect();
-        // Few at a time: the page is passed at once all the same.
-        assert_eq!(session.drain("s@g", 7).await, expected, "{column}");
-        let whole = "SELECT COUNT(*) FROM queue_dead d JOIN queue_log l ON l.offset_no = 127 \
-             AND d.body = CONCAT(l.entries, l.body) AND d.headers LIKE '%queue-damaged-page%'";
-        assert_eq!(stream.number(whole).await, 1, "{column}");
-        assert_eq!(stream.of_group().await, (0, 0, 0, 63));
-    }
-}
-
-#[tokio::test]
-async fn a_page_of_a_newer_release_is_refused_and_nothing_is_passed() {
-    let mut stream = Stream::new(1).await;
-    stream.group("g", false).await;
-    stream.enqueue(0..130).await;
-    stream.sequence().await;
-    stream.set_format(2).await;
-    let mut session = stream.session().await;
-    assert_eq!(session.refused("CALL queue_claim('s@g', 100, NULL)").await, 31032);
-    let next = "SELECT next_offset FROM queue_cursor";
-    assert_eq!((stream.number(next).await, stream.of_group().await), (0, (0, 0, 0, 0)));
-    // Programs of that release are there, or the page is put right.
-    stream.set_format(1).await;
-    assert_eq!(session.drain("s@g", 100).await.len(), 130);
-}
-
-#[tokio::test]
 async fn a_session_takes_over_ranges_that_were_given_back() {
     let mut stream = Stream::new(1).await;
     let group = stream.group("g", false).await;
@@ -434,40 +319,7 @@ async fn a_locked_partition_keeps_sessions_from_sequencing_no_other() {
     assert_eq!(session.drain("s@g", 50).await.len(), 20);
 }
 
-#[tokio::test]
-async fn what_retention_has_removed_counts_as_lost() {
-    let mut stream = Stream::new(1).await;
-    stream.group("g", false).await;
-    stream.enqueue(0..300).await;
-    stream.sequence().await;
-    stream.retain(by_time(true)).await;
-    stream.age(128).await;
-    assert_eq!(stream.prune_log().await, 172);
-    let mut session = stream.session().await;
-    let expected: Vec<_> = (128..300).map(|n| n.to_string()).collect();
-    assert_eq!(session.drain("s@g", 100).await, expected);
-    assert_eq!(stream.of_group().await, (0, 0, 0, 128));
-}
-
 /// On MariaDB a KILL can hide rows of a range, and what is not seen would be passed.
-#[tokio::test]
-async fn what_is_missing_and_was_not_removed_is_not_passed() {
-    for ordered in [false, true] {
-        let mut stream = Stream::in_rows(1).await;
-        stream.group("g", ordered).await;
-        stream.enqueue(0..5).await;
-        stream.sequence().await;
-        stream.sql("CREATE TABLE aside AS SELECT * FROM queue_log WHERE offset_no = 0").await;
-        stream.sql("DELETE FROM queue_log WHERE offset_no = 0").await;
-        let mut session = stream.session().await;
-        let claim = "CALL queue_claim('s@g', 3, NULL)";
-        assert_eq!(session.tried(claim).await.unwrap_err(), 1317, "ordered: {ordered}");
-        assert_eq!(stream.number("SELECT next_offset FROM queue_cursor").await, 0);
-        stream.sql("INSERT INTO queue_log SELECT * FROM aside").await;
-        assert_eq!(session.drain("s@g", 3).await, numbers(0..5));
-    }
-}
-
 #[tokio::test]
 async fn a_pause_of_the_stream_or_the_group_stops_its_sessions() {
     let mut stream = Stream::new(1).await;
