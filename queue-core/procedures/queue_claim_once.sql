@@ -1,8 +1,7 @@
 -- Not for callers. Tries once to claim up to in_limit (NULL: 1) messages, in a transaction of its own:
 -- nothing is handed out that is not committed. out_low is NULL if nothing has been claimed; out_blocked
--- says that messages are ready which have to wait for the topic's limits,
--- or that another session was just about to claim of the same stream. out_range: the range of an ordered group that holds the
--- message, which is not in the table of messages.
+-- says that messages are ready which have to wait for the topic's limits, or that another session is just
+-- claiming from the same stream. out_range: the range of an ordered group whose message has been claimed; it is in the log.
 CREATE PROCEDURE queue_claim_once(
   IN  in_topic     VARBINARY(255),
   IN  in_limit     INT,

@@ -106,7 +106,7 @@ BEGIN
       ROLLBACK AND NO CHAIN NO RELEASE;
       ITERATE the_rounds;
     END IF;
-    CALL queue_file(in_group, in_stream, the_partition, COALESCE(the_range, 0), the_low, the_end, 1, FALSE, the_end, the_count, the_lost);
+    CALL queue_file_messages(in_group, in_stream, the_partition, COALESCE(the_range, 0), the_low, the_end, 1, FALSE, the_end, the_count, the_lost);
     SET the_row = LAST_INSERT_ID();
     UPDATE queue_cursor SET next_offset = IF(the_range IS NULL, the_end, next_offset), lost = lost + the_lost
       WHERE group_id = in_group AND partition_no = the_partition;

@@ -56,7 +56,7 @@ BEGIN
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION;
     SAVEPOINT queue_own;
-    -- Whoever claims of the partition, or resets the group, has this lock.
+    -- A session that claims of the partition, or resets the group, has this lock.
     SELECT next_offset INTO the_cursor FROM queue_cursor WHERE group_id = in_group AND partition_no = the_partition FOR UPDATE SKIP LOCKED;
     IF the_cursor IS NULL THEN
       ROLLBACK AND NO CHAIN NO RELEASE;
@@ -74,7 +74,7 @@ BEGIN
     -- What retention has removed before the group came to it is passed, however much it is.
     SET the_high = LEAST(the_high, GREATEST(the_low, the_first) + the_width);
     IF the_high > the_low THEN
-      CALL queue_file(in_group, in_stream, the_partition, COALESCE(the_range, 0), the_low, the_high, in_limit, FALSE, the_end, out_count, the_lost);
+      CALL queue_file_messages(in_group, in_stream, the_partition, COALESCE(the_range, 0), the_low, the_high, in_limit, FALSE, the_end, out_count, the_lost);
       IF the_range IS NULL THEN
         UPDATE queue_cursor SET next_offset = the_end, lost = lost + the_lost WHERE group_id = in_group AND partition_no = the_partition;
         CALL queue_refuse_killed(ROW_COUNT());

@@ -62,7 +62,7 @@ BEGIN
           STRAIGHT_JOIN queue_message m FORCE INDEX (PRIMARY) ON m.topic_id = in_stream AND m.priority = k.priority AND m.id = k.id
           STRAIGHT_JOIN queue_partition p ON p.topic_id = in_stream AND p.partition_no = k.partition_no;
       IF ROW_COUNT() <> the_count THEN
-        SIGNAL SQLSTATE '40001' SET MESSAGE_TEXT = 'queue: a message was purged meanwhile', MYSQL_ERRNO = 1213;
+        SIGNAL SQLSTATE '40001' SET MESSAGE_TEXT = 'queue: a message of the inbox was purged just now', MYSQL_ERRNO = 1213;
       END IF;
       /*M! SET STATEMENT sql_safe_updates = 0 FOR */
       UPDATE (SELECT k.partition_no, COUNT(*) AS n
@@ -74,7 +74,7 @@ BEGIN
       DELETE m FROM JSON_TABLE(the_rows, '$[*]' COLUMNS (priority TINYINT UNSIGNED PATH '$[0]', id BIGINT UNSIGNED PATH '$[1]')) k
         STRAIGHT_JOIN queue_message m FORCE INDEX (PRIMARY) ON m.topic_id = in_stream AND m.priority = k.priority AND m.id = k.id;
       IF ROW_COUNT() <> the_count THEN
-        SIGNAL SQLSTATE '40001' SET MESSAGE_TEXT = 'queue: a message was purged meanwhile', MYSQL_ERRNO = 1213;
+        SIGNAL SQLSTATE '40001' SET MESSAGE_TEXT = 'queue: a message of the inbox was purged just now', MYSQL_ERRNO = 1213;
       END IF;
     END IF;
     COMMIT AND NO CHAIN NO RELEASE;

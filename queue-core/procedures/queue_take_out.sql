@@ -28,7 +28,7 @@ BEGIN
   -- A reset may have removed the range, if the caller has not locked it.
   SET the_count = 0;
   IF the_group IS NOT NULL THEN
-    CALL queue_file(the_group, the_stream, the_partition, in_range, the_offset, the_offset + 1, 1, TRUE, the_end, the_count, the_lost);
+    CALL queue_file_messages(the_group, the_stream, the_partition, in_range, the_offset, the_offset + 1, 1, TRUE, the_end, the_count, the_lost);
   END IF;
   IF the_count = 1 THEN
     SET out_row = LAST_INSERT_ID();

@@ -59,7 +59,7 @@ const SOURCES: &[Source] = &sources![
     internal "queue_book",
     internal "queue_repeated",
     internal "queue_sequence",
-    internal "queue_file",
+    internal "queue_file_messages",
     internal "queue_pass",
     internal "queue_file_next",
     internal "queue_take_out",

@@ -338,7 +338,7 @@ async fn a_pause_of_the_stream_or_the_group_stops_its_sessions() {
 }
 
 #[tokio::test]
-async fn a_session_that_waits_gets_what_is_sent_meanwhile() {
+async fn a_session_that_waits_gets_what_is_sent() {
     for ordered in [false, true] {
         let mut stream = Stream::new(2).await;
         stream.group("g", ordered).await;

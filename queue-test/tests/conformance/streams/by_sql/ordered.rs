@@ -116,7 +116,7 @@ async fn nothing_overtakes_a_failure() {
 
 /// By members of the library and sessions, over several partitions.
 #[tokio::test]
-async fn keys_keep_their_order_whoever_handles_them() {
+async fn keys_keep_their_order_in_every_consumer() {
     let mut stream = Stream::new(3).await;
     let group = stream.ordered(&group_settings()).await;
     let keyed = |n: usize| NewMessage::new(n.to_string()).with_key(format!("key {}", n % 11));
@@ -278,7 +278,7 @@ async fn what_is_expired_repeated_unwanted_or_damaged_holds_nothing_back() {
 
 /// Otherwise a client that does what the texts say would never get past the message.
 #[tokio::test]
-async fn a_message_whose_biz_id_was_handled_meanwhile_is_acked_alone() {
+async fn a_message_whose_biz_id_is_in_the_ledger_is_acked_alone() {
     for pages in [true, false] {
         let mut stream = Stream::new(1).await;
         stream.sql(&format!("UPDATE queue_partition SET pages = {pages}")).await;

@@ -3,7 +3,7 @@
 -- where it stopped, out_lost how many messages before that the log does not have any more. The group's cursor of the
 -- partition is locked, or the range is held. in_all: whether it wants them does not matter.
 -- in_range: a range that the group has claimed before, whose history its messages go on with; 0: none.
-CREATE PROCEDURE queue_file(
+CREATE PROCEDURE queue_file_messages(
   IN  in_group     INT UNSIGNED,
   IN  in_stream    INT UNSIGNED,
   IN  in_partition INT UNSIGNED,
