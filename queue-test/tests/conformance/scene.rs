@@ -192,6 +192,8 @@ pub(crate) struct Thread {
     pub(crate) busy: bool,
     /// Whether it waits for a name lock.
     pub(crate) in_line: bool,
+    /// Whether it sleeps by SLEEP.
+    pub(crate) sleeps: bool,
 }
 
 /// Returns every session of the server.
@@ -213,6 +215,7 @@ pub(crate) async fn threads(conn: &mut AsyncMysqlConnection) -> Vec<Thread> {
         database: row.database.unwrap_or_default(),
         busy: row.command != "Sleep",
         in_line: row.state.as_deref() == Some("User lock"),
+        sleeps: row.state.as_deref() == Some("User sleep"),
     };
     rows.into_iter().map(thread).collect()
 }

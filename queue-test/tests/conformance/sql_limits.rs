@@ -18,7 +18,7 @@ use tokio::time::timeout;
 
 use crate::limits::{claim, enqueue_keys, limits};
 use crate::rescue::{claims_of, take};
-use crate::scene::{Scene, all, settle};
+use crate::scene::{Scene, all, settle, threads};
 use crate::sql_consumer::{SqlConsumer, bodies};
 
 async fn scene(limits: Limits) -> Scene {
@@ -314,10 +314,10 @@ async fn a_claim_that_waits_for_room_does_not_wait_for_its_bell() {
     );
     assert_eq!(scene.number(&bells).await, 1);
     let script = async {
-        let sleeps = format!(
-            "SELECT COUNT(*) FROM information_schema.processlist WHERE id = {id} AND state = 'User sleep'"
-        );
-        until("it looks by itself", async || scene.number(&sleeps).await == 1).await;
+        until("it looks by itself", async || {
+            threads(&mut scene.conn).await.iter().any(|thread| thread.id == id && thread.sleeps)
+        })
+        .await;
         one.settle(&first[0], "ack").await;
     };
     // It returns after at most five seconds, and is called again.
