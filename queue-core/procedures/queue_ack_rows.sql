@@ -21,7 +21,6 @@ BEGIN
   DECLARE the_last     BIGINT UNSIGNED;
   DECLARE the_left     BIGINT UNSIGNED DEFAULT NULL;
   DECLARE the_looks    INT DEFAULT 0;
-  DECLARE the_counted  BOOLEAN DEFAULT FALSE;
   DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
 
   SET out_acked = FALSE;
@@ -61,12 +60,6 @@ BEGIN
       DELETE FROM queue_claim WHERE worker_id = in_worker AND claim_no = in_claim;
       CALL queue_refuse_killed(ROW_COUNT());
     END IF;
-    SELECT 1 INTO the_counted FROM queue_throughput WHERE worker_id = in_worker AND topic_id = the_topic;
-    IF the_counted THEN
-      UPDATE queue_throughput SET done = done + in_count WHERE worker_id = in_worker AND topic_id = the_topic;
-      CALL queue_refuse_killed(ROW_COUNT());
-    ELSE
-      INSERT INTO queue_throughput (worker_id, topic_id, done, failed) VALUES (in_worker, the_topic, in_count, 0);
-    END IF;
+    CALL queue_count_settled(in_worker, the_topic, in_count, 0);
   END IF;
 END

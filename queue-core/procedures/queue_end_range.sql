@@ -12,16 +12,26 @@ CREATE PROCEDURE queue_end_range(
   SQL SECURITY DEFINER
   COMMENT 'Used by queue_claim and queue_settle.'
 BEGIN
-  DECLARE the_row       BIGINT UNSIGNED;
+  DECLARE the_row       BIGINT UNSIGNED DEFAULT NULL;
+  DECLARE the_group     INT UNSIGNED;
+  DECLARE the_plain     BOOLEAN;
   DECLARE the_scheduled BIGINT UNSIGNED;
   DECLARE the_worker    BIGINT UNSIGNED DEFAULT NULL;
   DECLARE the_claim     BIGINT UNSIGNED;
   DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
 
-  SELECT worker_id, claim_no INTO the_worker, the_claim FROM queue_range WHERE id = in_range;
+  SELECT r.worker_id, r.claim_no, r.group_id, in_verdict = 'ack' AND t.keep_done_ms IS NULL AND t.ledger_window_ms IS NULL
+      AND t.trace_ppm = 0 AND COALESCE(@queue_checkpoints <> 1, TRUE)
+    INTO the_worker, the_claim, the_group, the_plain FROM queue_range r JOIN queue_topic t ON t.id = r.group_id WHERE r.id = in_range;
   CALL queue_refuse_killed(the_worker IS NOT NULL);
-  CALL queue_take_out(in_range, the_row);
-  IF the_row IS NULL THEN
+  IF NOT the_plain THEN
+    CALL queue_take_out(in_range, the_row);
+  END IF;
+  IF the_plain THEN
+    -- As in queue_ack_rows: the end of the range is all.
+    SET out_verdict = 'ack';
+    CALL queue_count_settled(the_worker, the_group, 1, 0);
+  ELSEIF the_row IS NULL THEN
     SET out_verdict = CONVERT(in_verdict USING latin1);
     IF in_verdict <> 'ack' THEN
       UPDATE queue_cursor c JOIN queue_range r ON r.id = in_range AND r.group_id = c.group_id AND r.partition_no = c.partition_no

@@ -45,7 +45,6 @@ BEGIN
   DECLARE the_short    TEXT CHARACTER SET utf8mb4;
   DECLARE the_line     BLOB;
   DECLARE the_told     BLOB;
-  DECLARE the_counted  BOOLEAN DEFAULT FALSE;
   DECLARE the_entry    DATETIME(6) DEFAULT NULL;
   DECLARE the_left     BIGINT UNSIGNED DEFAULT NULL;
   DECLARE the_looks    INT DEFAULT 0;
@@ -72,8 +71,7 @@ BEGIN
       FROM queue_topic t LEFT JOIN queue_topic o ON o.id = t.dead_letter_topic_id WHERE t.id = the_topic;
   END;
   IF the_id IS NULL OR the_name IS NULL THEN
-    SET the_short = LEFT(CONCAT('queue: this session does not hold ', CONCAT_WS('.', in_worker, in_claim, in_row), ' any more: ROLLBACK, it is done or another consumer has it'), 128);
-    SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = the_short, MYSQL_ERRNO = 31015;
+    CALL queue_refuse_delivery(CONCAT_WS('.', in_worker, in_claim, in_row));
   END IF;
 
   IF in_verdict = 'retry' THEN
@@ -234,18 +232,6 @@ BEGIN
         IF(out_verdict IN ('retry', 'dead-letter', 'discard'), the_short, NULL));
   END IF;
   IF out_verdict NOT IN ('release', 'snooze') THEN
-    BEGIN
-      DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
-      -- Its own row, which it always sees. An upsert of a row that is there locks the gap before it, where others begin theirs (MySQL).
-      SELECT 1 INTO the_counted FROM queue_throughput WHERE worker_id = in_worker AND topic_id = the_topic;
-    END;
-    IF the_counted THEN
-      UPDATE queue_throughput SET done = done + (out_verdict NOT IN ('retry', 'dead-letter')), failed = failed + (out_verdict IN ('retry', 'dead-letter'))
-        WHERE worker_id = in_worker AND topic_id = the_topic;
-      CALL queue_refuse_killed(ROW_COUNT());
-    ELSE
-      INSERT INTO queue_throughput (worker_id, topic_id, done, failed)
-        VALUES (in_worker, the_topic, out_verdict NOT IN ('retry', 'dead-letter'), out_verdict IN ('retry', 'dead-letter'));
-    END IF;
+    CALL queue_count_settled(in_worker, the_topic, out_verdict NOT IN ('retry', 'dead-letter'), out_verdict IN ('retry', 'dead-letter'));
   END IF;
 END

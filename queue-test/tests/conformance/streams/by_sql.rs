@@ -6,6 +6,7 @@ mod killed;
 mod loss;
 mod ordered;
 
+use std::slice;
 use std::time::Duration;
 
 use mysql_async::Row;
@@ -18,7 +19,7 @@ use rowmq_test::until;
 
 use super::pages::full;
 use super::{Stream, claim_n};
-use crate::scene::{all, numbers, settle, text};
+use crate::scene::{all, numbers, settle, text, threads};
 use crate::sql_consumer::{SqlConsumer, bodies};
 use crate::sql_plans::read_so_far;
 
@@ -335,6 +336,54 @@ async fn a_pause_of_the_stream_or_the_group_stops_its_sessions() {
         stream.sql(&set(false)).await;
     }
     assert_eq!(session.claim_of("s@g", 1).await.len(), 1);
+}
+
+/// Larger transactions hold up replication.
+#[tokio::test]
+async fn a_session_sequences_at_most_sixteen_megabytes_in_one_transaction() {
+    let mut stream = Stream::new(1).await;
+    stream.group("g", false).await;
+    let large = NewMessage::new(vec![b'x'; 4 * 1024 * 1024]);
+    for _ in 0..5 {
+        enqueue_all(&mut stream.conn, &stream.topic.name, slice::from_ref(&large)).await.unwrap();
+    }
+    let mut session = stream.session().await;
+    assert_eq!(session.claim_of("s@g", 1).await.len(), 1);
+    assert_eq!(stream.number("SELECT COUNT(*) FROM queue_log").await, 4);
+}
+
+/// No bell rings when the other session is done.
+#[tokio::test]
+async fn a_claim_beside_another_does_not_wait_for_its_bell() {
+    for ordered in [false, true] {
+        let mut stream = Stream::new(1).await;
+        stream.group("g", ordered).await;
+        stream.enqueue(0..1).await;
+        stream.sequence().await;
+        let mut session = stream.session().await;
+        stream.sql("START TRANSACTION; SELECT next_offset FROM queue_cursor FOR UPDATE").await;
+        assert!(session.claim_of("s@g", 1).await.is_empty());
+        let id = session.id().await;
+        let bell = format!(
+            "SELECT GET_LOCK(CONCAT('queue:', LOWER(HEX(instance)), ':bell'), 0) FROM queue_worker WHERE conn_id = {id} AND state = 'alive'"
+        );
+        assert_eq!(stream.number(&bell).await, 1);
+        let script = async {
+            until("it looks by itself", async || {
+                threads(&mut stream.conn)
+                    .await
+                    .iter()
+                    .any(|thread| thread.id == id && thread.sleeps)
+            })
+            .await;
+            stream.sql("ROLLBACK").await;
+        };
+        let call = until("it has claimed", async || {
+            let call = "CALL queue_claim('s@g', 1, 3600)";
+            session.conn.query::<Row, _>(call).await.unwrap().len() == 1
+        });
+        tokio::join!(call, script);
+    }
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 use super::super::Stream;
 use super::super::retention::by_time;
 use crate::scene::numbers;
+use crate::sql_consumer::bodies;
 
 #[tokio::test]
 async fn a_damaged_page_is_a_dead_letter_of_the_group_and_stops_no_session() {
@@ -52,6 +53,19 @@ async fn what_retention_has_removed_counts_as_lost() {
     let expected: Vec<_> = (128..300).map(|n| n.to_string()).collect();
     assert_eq!(session.drain("s@g", 100).await, expected);
     assert_eq!(stream.of_group().await, (0, 0, 0, 128));
+    // A range of a replay, most of which is gone: one call finds what is left.
+    for ordered in [false, true] {
+        let name = if ordered { "o" } else { "u" };
+        stream.group(name, ordered).await;
+        let replayed = format!(
+            "INSERT INTO queue_range (group_id, partition_no, mark, hi) \
+             SELECT id, 0, 0, 130 FROM queue_topic WHERE name = 's@{name}'"
+        );
+        stream.sql(&replayed).await;
+        stream.sql("UPDATE queue_cursor SET next_offset = 300 WHERE next_offset < 300").await;
+        let mut session = stream.session().await;
+        assert_eq!(bodies(&session.claim_of(&format!("s@{name}"), 1).await), ["128"]);
+    }
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 use rowmq_core::model::{OffsetSpec, PartitionNo, Settlement, TopicSettings};
 use rowmq_core::rescue::{Why, take_range_back};
 use rowmq_core::store::stream::range::of_partition;
+use rowmq_core::store::topic;
 use rowmq_core::stream::group::{group_settings, reset_group};
 use rowmq_core::{NewMessage, Topic, enqueue_all};
 use rowmq_test::until;
@@ -354,6 +355,43 @@ async fn a_checkpoint_of_a_message_in_a_page_is_there_for_its_next_delivery() {
     assert_eq!(stream.number(key).await, 1);
     session.settle(&again, "ack").await;
     assert_eq!(stream.number("SELECT COUNT(*) FROM queue_checkpoint").await, 0);
+}
+
+/// Otherwise the message behind it would go on from there.
+#[tokio::test]
+async fn a_checkpoint_of_a_message_that_retention_has_removed_is_refused() {
+    for pages in [true, false] {
+        let mut stream = Stream::new(1).await;
+        stream.sql(&format!("UPDATE queue_partition SET pages = {pages}")).await;
+        stream.ordered(&group_settings()).await;
+        stream.enqueue(0..64).await;
+        stream.sequence().await;
+        let mut session = stream.session().await;
+        let held = one(&mut session).await.unwrap();
+        stream.enqueue(64..65).await;
+        stream.sequence().await;
+        stream.sql("DELETE FROM queue_log WHERE offset_no < 64").await;
+        stream.sql("UPDATE queue_partition SET first_offset = 64").await;
+        let save = format!("CALL queue_checkpoint('{}', 'page 7', 40)", held.delivery);
+        assert_eq!(session.refused(&save).await, 31015, "pages: {pages}");
+        assert_eq!(stream.number("SELECT COUNT(*) FROM queue_checkpoint").await, 0);
+        session.settle(&held, "ack").await;
+        assert_eq!(one(&mut session).await.unwrap().body, "64");
+    }
+}
+
+/// A filter decides what is claimed, and not what becomes of a message that is held.
+#[tokio::test]
+async fn a_message_that_the_group_wants_no_more_while_it_is_held_is_settled() {
+    let mut stream = Stream::new(1).await;
+    let group = stream.ordered(&wanting(&["type"])).await;
+    let sent = NewMessage::new("0").with_header("type", "x");
+    enqueue_all(&mut stream.conn, &stream.topic.name, &[sent]).await.unwrap();
+    let mut session = stream.session().await;
+    let held = one(&mut session).await.unwrap();
+    topic::set(&mut stream.conn, &group.name, &wanting(&["other"])).await.unwrap();
+    assert_eq!(session.settle(&held, "dead-letter").await, "dead-letter");
+    assert_eq!(stream.rows().await, "0 0 0 1 0 0");
 }
 
 #[tokio::test]
