@@ -1,6 +1,7 @@
 //! One file for each command.
 
 mod access;
+mod apply;
 mod audit;
 mod bench;
 mod cancel;
@@ -39,6 +40,7 @@ pub(crate) enum Command {
     Migrate(migrate::Migrate),
     Doctor(doctor::Doctor),
     Grants(grants::Grants),
+    Apply(apply::Apply),
     #[command(subcommand)]
     Topic(topic::Topic),
     Access(access::Access),
@@ -76,6 +78,7 @@ impl Command {
             Self::Migrate(command) => command.run(invocation).await?,
             Self::Doctor(command) => return command.run(invocation).await,
             Self::Grants(command) => command.run()?,
+            Self::Apply(command) => command.run(invocation).await?,
             Self::Topic(command) => command.run(invocation).await?,
             Self::Access(command) => command.run(invocation).await?,
             Self::Group(command) => command.run(invocation).await?,

@@ -45,7 +45,7 @@ pub struct Arguments {
 pub const GROUPS: [CommandGroup; 5] = [
     CommandGroup {
         heading: "Set up",
-        commands: &["migrate", "doctor", "grants", "bench", "completions"],
+        commands: &["migrate", "doctor", "grants", "apply", "bench", "completions"],
     },
     CommandGroup { heading: "Topics", commands: &["topic", "group", "cron", "access"] },
     CommandGroup {

@@ -5,10 +5,12 @@
 //! producer is `ROWMQ_PRODUCER_GIVE_UP_AFTER`, and `give_up_after` in the table `[producer]` of the
 //! file. All three are read by the option's own parser, so that they cannot drift apart.
 
+pub mod declarations;
 mod file;
 mod layers;
 mod names;
 mod settings;
+mod source;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

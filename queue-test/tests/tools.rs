@@ -1,11 +1,12 @@
-//! The queue with third-party programs (browser, `HAProxy`, Prometheus), the examples, the harness
-//! itself, and the server that tests run on.
+//! The queue with third-party programs (browser, `HAProxy`, Prometheus), the examples, the guides,
+//! the harness itself, and the server that tests run on.
 
 mod autoscaler;
 mod browser;
 mod clients;
 mod dev_server;
 mod examples;
+mod guides;
 mod haproxy;
 mod harness;
 mod prometheus;

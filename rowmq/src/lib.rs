@@ -39,6 +39,8 @@ mod worker;
 
 pub use rowmq_core::connection::ServerUrl;
 pub use rowmq_core::handler::{Context, Decide, HandlerError};
+pub use rowmq_core::model::{Topic, TopicSettings};
+pub use rowmq_core::topic::ensure as ensure_topic;
 pub use rowmq_core::{
     AsyncMysqlConnection, Delivery, Enqueued, Error, Moment, MsgId, NewMessage, OnConflict,
     Priority, TopicName, Unique, cancel, enqueue, enqueue_all, reschedule,

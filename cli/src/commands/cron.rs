@@ -1,9 +1,9 @@
-mod delete;
+pub(super) mod delete;
 mod list;
 mod next;
 mod pause;
 mod resume;
-mod set;
+pub(super) mod set;
 
 use clap::Subcommand;
 use rowmq_core::model::ScheduleName;

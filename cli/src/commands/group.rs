@@ -1,5 +1,5 @@
 mod blocked;
-mod create;
+pub(super) mod create;
 mod delete;
 mod filter;
 mod flow;

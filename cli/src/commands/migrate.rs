@@ -59,7 +59,7 @@ impl Migrate {
         let sentence = if applied.is_empty() {
             format!("The database '{database}' is up to date.")
         } else {
-            format!("The database '{database}' has been migrated: {}.", applied.join(", "))
+            format!("The database '{database}' has been migrated: {}.", summary(&applied))
         };
         if self.pages {
             migration::turn_pages_on(&url).await?;
@@ -71,6 +71,20 @@ impl Migrate {
         };
         invocation.output.report(&Applied { database, applied }, &format!("{sentence}{pages}"))
     }
+}
+
+/// The migrations by name, and the number of procedures: they are created again whenever their text
+/// has changed.
+fn summary(applied: &[String]) -> String {
+    let is_procedure = |name: &&String| name.ends_with("()");
+    let (procedures, migrations): (Vec<_>, Vec<_>) = applied.iter().partition(is_procedure);
+    let mut words: Vec<_> = migrations.into_iter().cloned().collect();
+    match procedures.len() {
+        0 => {}
+        1 => words.push("1 procedure".to_owned()),
+        n => words.push(format!("{n} procedures")),
+    }
+    words.join(", ")
 }
 
 fn as_sql(database: &str, pending: &[Script]) -> String {

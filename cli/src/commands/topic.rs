@@ -1,12 +1,12 @@
+pub(crate) mod create;
 pub(crate) mod delete;
 pub(crate) mod settings;
 pub(crate) mod state;
 
 use anyhow::bail;
-use clap::{Subcommand, ValueEnum};
-use rowmq_core::connection::{Link, Session};
+use clap::Subcommand;
+use rowmq_core::connection::Session;
 use rowmq_core::model::{Action, Backlog, OnDone, TopicKind, TopicSettings};
-use rowmq_core::stream::group::create_stream;
 use rowmq_core::topic::change_settings;
 use rowmq_core::{TopicName, store};
 use serde::Serialize;
@@ -21,31 +21,10 @@ use crate::{packet, units};
 pub(crate) const NO_TOPICS: &str =
     "There are no topics: create one with `rowmq topic create NAME`.";
 
-/// The kind of a topic: a queue or a stream.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Kind {
-    #[default]
-    Queue,
-    Stream,
-}
-
 /// Create, change, show and delete topics.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Topic {
-    /// Create a topic.
-    Create {
-        name: TopicName,
-        /// What it does with its messages: each is handled by one consumer, or they stay in a log
-        /// that groups read.
-        #[arg(long, value_enum, default_value_t)]
-        kind: Kind,
-        /// How many partitions a stream has: as many members of an ordered group work at once, and
-        /// as many large batches without keys are appended at once.
-        #[arg(long, default_value_t = 1, value_name = "N")]
-        partitions: u32,
-        #[command(flatten)]
-        settings: SettingsArgs,
-    },
+    Create(Box<create::Create>),
     /// List the topics.
     List,
     /// Show a topic's settings.
@@ -71,9 +50,7 @@ pub(crate) enum Topic {
 impl Topic {
     pub(crate) async fn run(self, invocation: &Invocation) -> anyhow::Result<()> {
         match self {
-            Self::Create { name, kind, partitions, settings } => {
-                create(invocation, name, kind, partitions, settings).await
-            }
+            Self::Create(command) => command.run(invocation).await,
             Self::List => list(invocation).await,
             Self::Show { name } => {
                 let mut session = invocation.session().await?;
@@ -116,11 +93,12 @@ pub(crate) fn access_words(topic: &rowmq_core::Topic) -> String {
 }
 
 /// What a sentence calls the topic.
-fn noun(topic: &rowmq_core::Topic) -> &'static str {
+pub(crate) fn noun(topic: &rowmq_core::Topic) -> &'static str {
     if topic.of_stream().is_some() { "group" } else { "topic" }
 }
 
-fn kind_word(kind: TopicKind) -> &'static str {
+/// What a table calls the kind of a topic.
+pub(crate) fn kind_word(kind: TopicKind) -> &'static str {
     match kind {
         TopicKind::Queue => "queue",
         TopicKind::Stream { .. } => "stream",
@@ -128,32 +106,6 @@ fn kind_word(kind: TopicKind) -> &'static str {
         TopicKind::Group { ordered: true, .. } => "ordered group",
         TopicKind::Broadcast { .. } => "broadcast group",
     }
-}
-
-async fn create(
-    invocation: &Invocation,
-    name: TopicName,
-    kind: Kind,
-    partitions: u32,
-    settings: SettingsArgs,
-) -> anyhow::Result<()> {
-    let settings = settings.laid_over(TopicSettings::default());
-    let mut session = invocation.session().await?;
-    check_packet(&mut session, &settings).await?;
-    let create = async |conn: &mut Link| match kind {
-        Kind::Queue => store::topic::create(conn, &name, &settings).await,
-        Kind::Stream => create_stream(conn, &name, partitions, &settings).await,
-    };
-    let kind = match kind {
-        Kind::Queue => "queue".to_owned(),
-        Kind::Stream => format!("stream, {partitions} partitions"),
-    };
-    let words = [kind, settings.unlike(&TopicSettings::default())];
-    let detail = words.into_iter().filter(|it| !it.is_empty()).collect::<Vec<_>>().join(", ");
-    let by = author::change(&mut session, Action::CreateTopic, &name, detail).await?;
-    by.make(&mut session, "create the topic", create).await?;
-    let topic = find(&mut session, &name).await?;
-    invocation.output.report(&topic, &format!("The topic '{name}' is created."))
 }
 
 /// Changes a topic's settings and shows them.
@@ -175,7 +127,11 @@ pub(crate) async fn change(
     show(invocation, find(&mut session, &name).await?)
 }
 
-async fn check_packet(session: &mut Session, settings: &TopicSettings) -> rowmq_core::Result<()> {
+/// Checks that the server takes a body of the topic's limit.
+pub(crate) async fn check_packet(
+    session: &mut Session,
+    settings: &TopicSettings,
+) -> rowmq_core::Result<()> {
     packet::check(session, "A body of the topic's limit", settings.body_limit as usize).await
 }
 

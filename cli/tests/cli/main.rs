@@ -4,6 +4,7 @@
 #![allow(clippy::expect_used, reason = "a test that cannot run its command has failed")]
 
 mod access;
+mod apply;
 mod audit;
 mod bench;
 mod broadcast;

@@ -7,8 +7,9 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
-use super::file::{Entry, File};
+use super::file::File;
 use super::names::meant;
+use super::source::Entry;
 use super::{Process, Setting, Settings};
 
 /// Options of every process that are not settings: where settings come from, and what to do.

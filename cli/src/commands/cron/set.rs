@@ -2,9 +2,10 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
 use chrono::{DateTime, Utc};
-use rowmq_core::connection::Link;
+use rowmq_core::connection::{Link, Session};
 use rowmq_core::model::{Action, Missed, Recurrence, Schedule, ScheduleName};
 use rowmq_core::schedule;
+use rowmq_core::store::schedule::ScheduleState;
 use rowmq_core::{Priority, TopicName};
 use serde::Serialize;
 
@@ -55,21 +56,9 @@ struct Done {
 
 impl Set {
     pub(crate) async fn run(self, invocation: &Invocation) -> anyhow::Result<()> {
-        let recurrence = Recurrence::new(&self.cron, &self.time_zone)?;
-        let schedule = Schedule {
-            missed: self.missed,
-            priority: self.priority,
-            key: self.key.map(OsStringExt::into_vec),
-            headers: self.headers.into_iter().collect(),
-            body: self.body.into_vec(),
-            ..Schedule::new(self.name, self.topic, recurrence)
-        };
+        let schedule = self.schedule()?;
         let mut session = invocation.session().await?;
-        let set = async |conn: &mut Link| schedule::set(conn, &schedule).await;
-        let (cron, zone) = (schedule.recurrence.cron(), schedule.recurrence.time_zone());
-        let detail = format!("{cron} {zone}, to {}", schedule.topic);
-        let by = change(&mut session, Action::SetSchedule, &schedule.name, detail).await?;
-        let state = by.make(&mut session, "set the schedule", set).await?;
+        let state = set(&mut session, &schedule).await?;
         let (name, next_at) = (schedule.name, state.next_at);
         let next = match next_at {
             _ if state.paused => "it is paused".to_owned(),
@@ -81,4 +70,33 @@ impl Set {
             format!("The schedule '{name}' is set ({}); {next}.", words.trim_end_matches('.'));
         invocation.output.report(&Done { schedule: name, next_at, paused: state.paused }, &sentence)
     }
+
+    /// The schedule that was asked for.
+    pub(crate) fn schedule(self) -> rowmq_core::Result<Schedule> {
+        let recurrence = Recurrence::new(&self.cron, &self.time_zone)?;
+        Ok(Schedule {
+            missed: self.missed,
+            priority: self.priority,
+            key: self.key.map(OsStringExt::into_vec),
+            headers: self.headers.into_iter().collect(),
+            body: self.body.into_vec(),
+            ..Schedule::new(self.name, self.topic, recurrence)
+        })
+    }
+}
+
+/// Creates or replaces the schedule, and writes the audit.
+pub(crate) async fn set(
+    session: &mut Session,
+    schedule: &Schedule,
+) -> rowmq_core::Result<ScheduleState> {
+    let set = async |conn: &mut Link| schedule::set(conn, schedule).await;
+    let by = change(session, Action::SetSchedule, &schedule.name, words(schedule)).await?;
+    by.make(session, "set the schedule", set).await
+}
+
+/// When and where its messages go, for people.
+pub(crate) fn words(schedule: &Schedule) -> String {
+    let (cron, zone) = (schedule.recurrence.cron(), schedule.recurrence.time_zone());
+    format!("{cron} {zone}, to {}", schedule.topic)
 }

@@ -33,7 +33,7 @@ pub(crate) struct Delete {
 }
 
 /// Whether the messages go too.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 pub(crate) struct Content {
     /// Delete its messages too: waiting, claimed, scheduled, dead and kept ones.
     #[arg(long)]
@@ -53,32 +53,42 @@ impl Delete {
     pub(crate) async fn run(self, invocation: &Invocation) -> anyhow::Result<()> {
         let mut session = invocation.session().await?;
         let topic = find(&mut session, &self.name).await?;
-        refuse_if_named(&mut session, &topic).await?;
-        let log = log_of(&mut session, &topic).await?;
-        let mut depth = depth(&mut session, &topic).await?;
-        depth.unsettled += log.iter().map(|stretch| stretch.hi.0 - stretch.lo.0).sum::<u64>();
-        if self.content.purge {
-            if !self.content.yes && !confirmed(&topic, &depth)? {
-                bail!("Nothing was deleted.");
-            }
-        } else if held(&depth) > 0 {
-            return Err(Error::TopicNotEmpty { topic: topic.name }.into());
-        }
-        let by = change(&mut session, Action::DeleteTopic, &topic.name, None).await?;
-        let closed = Closed::close(&mut session, &topic.name, &by).await?;
-        // After this time producers know that it is closed, and what they sent before has arrived.
-        tokio::time::sleep(TOPIC_KNOWN_FOR.mul_f64(1.5)).await;
-        let deleted = self.empty_and_delete(&mut session, &closed, &depth).await;
-        let refused = deleted.as_ref().err().and_then(|error| error.downcast_ref());
-        if let Some(Error::TopicNotEmpty { .. } | Error::TopicInUse { .. }) = refused {
-            closed.reopen(&mut session).await?;
-        }
-        let purged = deleted?;
-        forget_ids_and_keys(&mut session, &topic).await?;
+        let purged = self.delete(&mut session, &topic).await?;
         let noun = noun(&topic);
         let name = topic.name;
         let sentence = format!("The {noun} '{name}' is deleted, and {purged} messages with it.");
         invocation.output.report(&Deleted { topic: name, purged }, &sentence)
+    }
+
+    /// Deletes the topic, and writes the audit; returns how many messages went with it.
+    pub(crate) async fn delete(
+        &self,
+        session: &mut Session,
+        topic: &Topic,
+    ) -> anyhow::Result<usize> {
+        refuse_if_named(session, topic).await?;
+        let log = log_of(session, topic).await?;
+        let mut depth = depth(session, topic).await?;
+        depth.unsettled += log.iter().map(|stretch| stretch.hi.0 - stretch.lo.0).sum::<u64>();
+        if self.content.purge {
+            if !self.content.yes && !confirmed(topic, &depth)? {
+                bail!("Nothing was deleted.");
+            }
+        } else if held(&depth) > 0 {
+            return Err(Error::TopicNotEmpty { topic: topic.name.clone() }.into());
+        }
+        let by = change(session, Action::DeleteTopic, &topic.name, None).await?;
+        let closed = Closed::close(session, &topic.name, &by).await?;
+        // After this time producers know that it is closed, and what they sent before has arrived.
+        tokio::time::sleep(TOPIC_KNOWN_FOR.mul_f64(1.5)).await;
+        let deleted = self.empty_and_delete(session, &closed, &depth).await;
+        let refused = deleted.as_ref().err().and_then(|error| error.downcast_ref());
+        if let Some(Error::TopicNotEmpty { .. } | Error::TopicInUse { .. }) = refused {
+            closed.reopen(session).await?;
+        }
+        let purged = deleted?;
+        forget_ids_and_keys(session, topic).await?;
+        Ok(purged)
     }
 
     /// Empties and deletes the topic; returns how many messages went with it.

@@ -96,8 +96,8 @@ pub(crate) struct SettingsArgs {
 
 fn on_off(text: &str) -> Result<bool, String> {
     match text {
-        "on" => Ok(true),
-        "off" | "none" => Ok(false),
+        "on" | "true" => Ok(true),
+        "off" | "none" | "false" => Ok(false),
         _ => Err(format!("'{text}' is neither on nor off")),
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use rowmq_core::model::{OffsetSpec, PartitionNo, Settlement, TopicSettings};
+use rowmq_core::model::{OffsetSpec, OnDone, PartitionNo, Settlement, TopicSettings};
 use rowmq_core::rescue::{Why, take_range_back};
 use rowmq_core::store::stream::range::of_partition;
 use rowmq_core::store::topic;
@@ -275,6 +275,17 @@ async fn what_is_expired_repeated_unwanted_or_damaged_holds_nothing_back() {
     assert_eq!(stream.rows().await, "0 0 0 1 1 0", "a dead letter, and a discarded one");
     assert_eq!(stream.number("SELECT CAST(lost AS SIGNED) FROM queue_cursor").await, 63);
     assert_eq!(stream.number("SELECT CAST(next_offset AS SIGNED) FROM queue_cursor").await, 131);
+}
+
+#[tokio::test]
+async fn an_acked_message_is_archived_if_the_group_keeps_what_it_has_handled() {
+    let mut stream = Stream::new(1).await;
+    let on_done = OnDone::Keep(Duration::from_secs(3600));
+    stream.ordered(&TopicSettings { on_done, ..group_settings() }).await;
+    stream.enqueue(0..2).await;
+    let mut session = stream.session().await;
+    assert_eq!(session.drain("s@g", 1).await, ["0", "1"]);
+    assert_eq!(stream.rows().await, "0 0 0 0 2 0");
 }
 
 /// Otherwise a client that does what the texts say would never get past the message.
