@@ -134,7 +134,7 @@ pub enum WebhookError {
     },
     /// The URL names an address that the policy refuses.
     #[error(
-        "the webhook at {origin} is refused: {address} is {}; allow it by name if it is meant",
+        "the webhook at {origin} is refused: {address} is {}; name the host with --allow if it is meant",
         address::REFUSED
     )]
     Refused {

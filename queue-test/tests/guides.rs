@@ -62,4 +62,9 @@ macro_rules! guides {
 
 guides! {
     the_tutorial: "tutorial.md",
+    the_outbox: "how-to/outbox.md",
+    the_webhook: "how-to/webhook.md",
+    the_rate_limit: "how-to/rate-limit.md",
+    the_nightly_report: "how-to/nightly-report.md",
+    the_payment: "how-to/exactly-once-payment.md",
 }

@@ -81,6 +81,12 @@ fn every_alert_has_its_page_and_a_case_that_fires_and_one_that_does_not() {
             assert!(text.contains(&part), "{page} lacks {part:?}");
         }
         assert!(text.contains("\n## When it is harmless\n"), "{page}");
+        // An alert shows what to look at first, as its page does.
+        let shown = rule.description.strip_prefix("First: ").expect("a command");
+        let command = text.lines().find_map(|line| line.strip_prefix("$ ")).expect("a command");
+        let named = ["TOPIC", "GROUP"].map(|it| command.replace(it, "{{ $labels.topic }}"));
+        let is_first = |command: &String| command.starts_with(shown);
+        assert!(command.starts_with(shown) || named.iter().any(is_first), "{name}: {shown}");
         let cases: Vec<_> = tests.split("  - name: ").filter(|case| case.contains(name)).collect();
         let of = |case: &&&str| case.contains(&format!("alertname: {name}\n"));
         let fires = |case: &&&str| !case.contains("exp_alerts: []");

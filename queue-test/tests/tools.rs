@@ -4,6 +4,7 @@
 mod autoscaler;
 mod browser;
 mod clients;
+mod compose;
 mod dev_server;
 mod examples;
 mod guides;

@@ -68,7 +68,21 @@ pub use rowmq_producer as producer;
 #[cfg(feature = "test")]
 pub use rowmq_test as test;
 
-/// The README's examples, so that they are compiled.
+/// The examples of the README and of the guides, so that they are compiled.
 #[cfg(doctest)]
-#[doc = include_str!("../../README.md")]
-struct Readme;
+mod guides {
+    macro_rules! compiled {
+        ($($Page:ident: $path:literal),+ $(,)?) => {
+            $(#[doc = include_str!(concat!("../../", $path))]
+            struct $Page;)+
+        };
+    }
+
+    compiled! {
+        Readme: "README.md",
+        Rust: "docs/rust.md",
+        Outbox: "docs/how-to/outbox.md",
+        Payment: "docs/how-to/exactly-once-payment.md",
+        Production: "docs/worker-in-production.md",
+    }
+}

@@ -12,7 +12,10 @@ use rowmq::core::handler::TxHandler;
 use rowmq::core::model::{OffsetSpec, RetryPolicy, TopicSettings};
 use rowmq::core::stream::group::{create_group, create_stream};
 use rowmq::test::{TestDatabase, until};
-use rowmq::{AsyncMysqlConnection, Context, HandlerError, Job, Run, ServerUrl, TopicName, Worker};
+use rowmq::{
+    AsyncMysqlConnection, Context, HandlerError, Job, Run, ServerUrl, TopicName, Worker,
+    ensure_topic,
+};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 
@@ -249,4 +252,24 @@ async fn a_job_of_a_stream_is_handled_by_a_group() {
     let working = Working::start(worker);
     saw(&seen, &["welcome Ada"]).await;
     working.stop().await;
+}
+
+#[tokio::test]
+async fn a_program_ensures_its_topic_at_each_start() {
+    let database = TestDatabase::new().await;
+    let mail = TopicName::new("mail").expect("a name");
+    let settings = |max_attempts| TopicSettings { max_attempts, ..TopicSettings::default() };
+    let (mut one, mut other) = (database.connect().await, database.connect().await);
+    let (five, six) = (settings(5), settings(6));
+    let (first, second) =
+        tokio::join!(ensure_topic(&mut one, &mail, &five), ensure_topic(&mut other, &mail, &six));
+    let (first, second) = (first.expect("ensured"), second.expect("ensured"));
+    assert_eq!(first, second);
+    let again = ensure_topic(&mut one, &mail, &settings(7)).await.expect("ensured");
+    assert_eq!(again, first, "an existing topic keeps its settings");
+    create_stream(&mut one, &TopicName::new("s").expect("a name"), 2, &five).await.expect("made");
+    let stream = ensure_topic(&mut one, &TopicName::new("s").expect("a name"), &six).await;
+    assert!(stream.expect("there").is_stream());
+    let group = ensure_topic(&mut one, &TopicName::new("s@g").expect("a name"), &six).await;
+    assert!(group.is_err(), "a group is created with its place");
 }

@@ -10,7 +10,7 @@ use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
 use tidy::package::{self, Package};
 use tidy::rooms::{self, Rooms};
-use tidy::{edges, size, tree, walks};
+use tidy::{edges, prose, size, tree, walks};
 
 /// Prints how large each package is and how its modules depend on each other: lines of code (no
 /// blanks, no comments, no tests), modules, those in cycles, and functions over 50 lines.
@@ -45,6 +45,16 @@ struct Figures {
     direct_dependencies: usize,
     all_dependencies: usize,
     walks: Vec<WalkFigures>,
+    /// The sentences of the pages for new users, and of all pages in English.
+    prose_for_new_users: ProseFigures,
+    prose: ProseFigures,
+}
+
+/// How long sentences are, in words.
+#[derive(Debug, Serialize)]
+struct ProseFigures {
+    mean: f64,
+    longest: usize,
 }
 
 /// A walk of docs/architecture.md.
@@ -101,6 +111,8 @@ fn figures(packages: &[Package], rooms: &Rooms) -> anyhow::Result<Figures> {
         direct_dependencies: direct.len() - 1,
         all_dependencies: all.len() - 1,
         walks: walks()?,
+        prose_for_new_users: prose_of(prose::is_for_new_users)?,
+        prose: prose_of(|name| name.starts_with("docs/") && !name.starts_with("docs/zh-CN/"))?,
         packages,
     })
 }
@@ -133,6 +145,13 @@ fn of_package(package: &Package, rooms: &Rooms) -> PackageFigures {
         in_cycles: circling.map(|circle| circle.len()).sum(),
         long_functions: long_functions(package).len(),
     }
+}
+
+fn prose_of(is_wanted: impl Fn(&str) -> bool) -> anyhow::Result<ProseFigures> {
+    let pages = tree::files(&[".md"])?.into_iter().filter(|file| is_wanted(&file.name()));
+    let sentences: Vec<_> = pages.flat_map(|page| prose::sentences(&page.text)).collect();
+    let longest = sentences.iter().map(|sentence| prose::words(sentence)).max();
+    Ok(ProseFigures { mean: prose::mean(&sentences), longest: longest.unwrap_or_default() })
 }
 
 /// Returns each long function of a package: its lines, its file and its name.
@@ -209,10 +228,16 @@ fn table(figures: &Figures) -> String {
     format!(
         "{table}\n\nproduct, without harness and tests   {} lines of code\n\
          words of the dialect in its src      {}\n\
-         {LIBRARY} takes                 {} packages itself, {} in all\n{walks}",
+         {LIBRARY} takes                 {} packages itself, {} in all\n\
+         a sentence for new users             {:.1} words, at most {}\n\
+         a sentence of all pages              {:.1} words, at most {}\n{walks}",
         figures.product_lines,
         figures.dialect,
         figures.direct_dependencies,
         figures.all_dependencies,
+        figures.prose_for_new_users.mean,
+        figures.prose_for_new_users.longest,
+        figures.prose.mean,
+        figures.prose.longest,
     )
 }

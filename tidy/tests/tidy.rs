@@ -2,12 +2,18 @@
 
 #![allow(clippy::unwrap_used, reason = "a tree that cannot be read has failed")]
 
+#[path = "tidy/book.rs"]
+mod book;
 #[path = "tidy/links.rs"]
 mod links;
 #[path = "tidy/promises.rs"]
 mod promises;
+#[path = "tidy/prose.rs"]
+mod prose;
 #[path = "tidy/rooms.rs"]
 mod rooms;
+#[path = "tidy/translations.rs"]
+mod translations;
 #[path = "tidy/walks.rs"]
 mod walks;
 
@@ -61,6 +67,9 @@ const PEERS: &str = "bench/peers/";
 
 /// Programs of users, one of them a package with a lock file of its own.
 const EXAMPLES: &str = "examples/";
+
+/// A worker for users to copy, which stands alone.
+const TEMPLATE: &str = "template/";
 
 /// The check of the Kubernetes manifests, a package with a lock file of its own.
 const VALIDATE: &str = "ops/deploy/kubernetes/validate/";
@@ -183,6 +192,7 @@ fn sql_is_only_in_the_store() {
             "bench/src/",
             PEERS,
             EXAMPLES,
+            TEMPLATE,
         ];
         if may.iter().any(|folder| file.name().starts_with(folder)) {
             continue;
@@ -306,8 +316,9 @@ fn the_sql_contract_documents_every_refusal() {
 fn versions_of_dependencies_stand_in_one_place() {
     let mut violations = Vec::new();
     // Peers and examples are not crates of this workspace.
-    let ours =
-        |file: &&File| ![PEERS, EXAMPLES, VALIDATE].iter().any(|it| file.name().starts_with(it));
+    let ours = |file: &&File| {
+        ![PEERS, EXAMPLES, TEMPLATE, VALIDATE].iter().any(|it| file.name().starts_with(it))
+    };
     for file in files(&["Cargo.toml"]).iter().filter(ours) {
         let mut in_dependencies = false;
         for line in file.text.lines().filter(|line| !line.starts_with('#')) {

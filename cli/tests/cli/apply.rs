@@ -216,6 +216,10 @@ async fn a_wrong_file_is_refused_with_its_line_before_anything_is_changed() {
         ("[schedules.x]\ncron = \"@daily\"", ":2: [schedules.x] has no 'topic'"),
         ("[schedules.x]\ntopic = \"good\"", ":2: [schedules.x] has no 'cron'"),
         (
+            "[schedules.x]\ntopic = \"other\"\ncron = \"@daily\"",
+            ":2: [schedules.x]: there is no topic 'other': declare [topics.other]",
+        ),
+        (
             "[schedules.x]\ntopic = \"good\"\ncron = \"61 * * * *\"",
             ":2: [schedules.x]: The cron pattern",
         ),

@@ -168,6 +168,9 @@ async fn topics_and_their_messages(queue: &TestQueue, shapes: &mut Shapes) {
     shapes
         .look("topic create", &[&["other", "--dead-letter-topic", "mail"], &settings[..]].concat());
     shapes.look("topic list", &[]);
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("applied.toml");
+    std::fs::write(&file, "[topics.declared]").expect("written");
+    shapes.look("apply", &[file.to_str().expect("text"), "--dry-run"]);
     shapes.look_as(TOPIC, "topic show", &["mail"]);
     shapes.look_as(TOPIC, "topic show", &["other"]);
     shapes.look_as(TOPIC, "topic set", &["mail", "--max-attempts", "2"]);

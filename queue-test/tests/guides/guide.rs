@@ -33,6 +33,7 @@ impl Guide {
                     .take_while(|line| *line != "```")
                     .collect();
                 match (file_name(above), language) {
+                    (Some(name), "console" | "sql") => panic!("{name}:{no} is no file"),
                     (Some(name), _) => {
                         steps.push(Step::File {
                             name: name.to_owned(),

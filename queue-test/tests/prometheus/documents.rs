@@ -32,6 +32,7 @@ pub(crate) fn texts(folder: &str) -> Vec<String> {
 pub(crate) struct Rule {
     pub(crate) alert: String,
     pub(crate) query: String,
+    pub(crate) description: String,
     pub(crate) runbook: String,
 }
 
@@ -51,6 +52,7 @@ pub(crate) fn rules() -> Vec<Rule> {
             rules.push(Rule {
                 alert: part.lines().next().expect("a name").to_owned(),
                 query: lines.join(" ").trim().trim_matches('\'').to_owned(),
+                description: after("description:").trim_matches('\'').replace("''", "'"),
                 runbook: after("runbook_url:"),
             });
         }

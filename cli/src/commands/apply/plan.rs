@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use rowmq_core::connection::{Link, Session};
 use rowmq_core::model::{Schedule, TopicSettings};
 use rowmq_core::store::schedule::ScheduleState;
@@ -66,7 +66,15 @@ impl Plan {
         }
         for declaration in of("schedules") {
             let schedule = declaration.arguments::<cron::set::Set>(&["topic"])?.schedule();
-            plan.schedule(&present, schedule.with_context(|| declaration.place())?);
+            let schedule = schedule.with_context(|| declaration.place())?;
+            let topic = schedule.topic.as_str();
+            if present.topic(&schedule.topic).is_none() && of("topics").all(|it| it.name != topic) {
+                bail!(
+                    "{}: there is no topic '{topic}': declare [topics.{topic}]",
+                    declaration.place()
+                );
+            }
+            plan.schedule(&present, schedule);
         }
         if prune {
             plan.prune(present, declared);

@@ -6,6 +6,7 @@ use k8s_openapi::api::{apps, autoscaling, batch, core, networking, policy};
 use kcr_keda_sh::v1alpha1::scaledobjects::ScaledObject;
 use kcr_keda_sh::v1alpha1::triggerauthentications::TriggerAuthentication;
 use kcr_monitoring_coreos_com::v1::podmonitors::PodMonitor;
+use kcr_monitoring_coreos_com::v1::prometheusrules::PrometheusRule;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -32,6 +33,7 @@ pub fn wrong(document: &Value) -> Vec<String> {
         ("keda.sh/v1alpha1", "ScaledObject") => again::<ScaledObject>(document),
         ("keda.sh/v1alpha1", "TriggerAuthentication") => again::<TriggerAuthentication>(document),
         ("monitoring.coreos.com/v1", "PodMonitor") => again::<PodMonitor>(document),
+        ("monitoring.coreos.com/v1", "PrometheusRule") => again::<PrometheusRule>(document),
         (version, kind) => Err(format!("no type is known for {kind} of {version}")),
     };
     let mut found = Vec::new();
