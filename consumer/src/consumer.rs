@@ -9,7 +9,7 @@ use rowmq_core::codec::Codecs;
 use rowmq_core::connection::{Pool, ServerUrl};
 use rowmq_core::model::TopicKind;
 use rowmq_core::telemetry::TopicMeter;
-use rowmq_core::worker::{Effects, Phase, Worker, WorkerOptions};
+use rowmq_core::worker::{Effects, Life, Phase, Worker, WorkerOptions};
 use rowmq_core::{Topic, TopicName, store, wake};
 use rowmq_service::health::Health;
 use rowmq_service::identity;
@@ -183,7 +183,7 @@ impl Consumer {
         for registration in &self.registrations {
             let Some(topic) = topics.get(&registration.topic) else { continue };
             let (health, pulse) = (self.health.clone(), self.health.pulse());
-            let turning = pulse.clone();
+            let (turning, life) = (pulse.clone(), worker.life());
             let runner = Runner {
                 services: services.clone(),
                 performer: self.performer(registration, worker)?,
@@ -200,7 +200,7 @@ impl Consumer {
                 drain: shutdown.drain.clone(),
                 ticked: Arc::new(move |result| {
                     pulse.beat();
-                    health.ready(result);
+                    health.ready(result.and_then(|()| reachable(&life)));
                 }),
                 turned: Arc::new(move || turning.beat()),
             };
@@ -265,6 +265,15 @@ pub(crate) fn is_consumable(topic: &Topic) -> Result<(), Error> {
 
 type Refreshed = (watch::Sender<Arc<Topic>>, watch::Receiver<Arc<Topic>>);
 
+/// Whether the server answers: a worker that is cut off finds nothing, without an error.
+fn reachable(life: &watch::Receiver<Life>) -> Result<(), String> {
+    match &life.borrow().phase {
+        Phase::Alive => Ok(()),
+        Phase::Silent => Err("the server has not answered for almost a lease".to_owned()),
+        Phase::Dead { reason } => Err(format!("the worker is dead: {reason}")),
+    }
+}
+
 /// Interrupts running handlers when the worker can no longer vouch for its claims, and when the
 /// time to drain is over.
 async fn interrupt_when_due(
@@ -292,6 +301,9 @@ async fn interrupt_when_due(
             () = shutdown.quit.cancelled() => {}
             () = tokio::time::sleep(drain) => {}
         }
+        // While the server is away, a settlement is tried again, and a claim that a loop waits for
+        // stands behind it. From now on the settlement gives up.
+        worker.begin_stop();
         // Runs that a last claim starts in the meantime are interrupted too.
         loop {
             interruption.interrupt();

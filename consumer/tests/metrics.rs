@@ -7,7 +7,8 @@ use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 
 use rowmq_core::{NewMessage, enqueue_to};
-use rowmq_test::{TestDatabase, until};
+use rowmq_test::proxy::FaultProxy;
+use rowmq_test::{Program, TestDatabase, until};
 
 /// The command, killed when the test ends.
 struct Running(Child);
@@ -21,11 +22,36 @@ impl Drop for Running {
 }
 
 fn scrape(address: &str) -> String {
-    let mut metrics = String::new();
+    get(address, "/metrics")
+}
+
+fn get(address: &str, path: &str) -> String {
+    let mut answer = String::new();
     let mut endpoint = TcpStream::connect(address).expect("it is served");
-    endpoint.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("asked");
-    endpoint.read_to_string(&mut metrics).expect("answered");
-    metrics
+    endpoint.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).expect("asked");
+    endpoint.read_to_string(&mut answer).expect("answered");
+    answer
+}
+
+/// A worker that is cut off finds nothing, without an error.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_consumer_that_the_server_does_not_answer_is_not_ready() {
+    let database = TestDatabase::new().await;
+    database.topic("mail").await;
+    let proxy = FaultProxy::start(database.url()).await;
+    let mut command = Program::built("rowmq-consumer");
+    command.args(["exec", "mail", "--metrics", "0", "--", "true"]);
+    command.env("ROWMQ_URL", proxy.url(database.url()).expose()).env_remove("RUST_LOG");
+    command.env("ROWMQ_CONSUMER_LEASE", "2s").env("ROWMQ_CONSUMER_BEAT", "500ms");
+    let consumer = Program::start(&mut command);
+    let served = consumer.said("Metrics are served").await;
+    let address = served.rsplit('=').next().expect("an address").to_owned();
+    until("ready", async || get(&address, "/readyz").starts_with("HTTP/1.0 200")).await;
+    proxy.blackhole();
+    until("not ready", async || get(&address, "/readyz").contains("almost a lease")).await;
+    proxy.reset();
+    proxy.pass();
+    until("ready again", async || get(&address, "/readyz").starts_with("HTTP/1.0 200")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -24,7 +24,7 @@ use crate::connection::{
 use crate::model::{Access, Error, Fault, Result};
 use crate::procedures;
 use crate::store::doctor::{self as ask, Variables};
-use crate::store::{migration, switch};
+use crate::store::{migration, procedure, switch};
 
 /// How long the whole self-test may take.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -298,7 +298,12 @@ async fn schema(
     // The list holds only the tables that the account may see: a table without any grant looks
     // missing too.
     let missing: Vec<_> = wanted.into_iter().filter(|name| !found.contains(name)).collect();
-    let detail = if missing.is_empty() {
+    let is_callable = procedure::has_definer(conn).await?;
+    let detail = if missing.is_empty() && !is_callable {
+        "the account that the procedures run as does not exist: run `rowmq migrate`, which makes \
+         them again"
+            .to_owned()
+    } else if missing.is_empty() {
         format!("the queue's tables are in '{}'", url.database())
     } else if missing.len() == TABLES.len() + procedures::public().count() {
         "none of them is there: run `rowmq migrate`".to_owned()
@@ -308,7 +313,7 @@ async fn schema(
             missing.join(", ")
         )
     };
-    Ok(check("schema", missing.is_empty(), Verdict::Failure, detail))
+    Ok(check("schema", missing.is_empty() && is_callable, Verdict::Failure, detail))
 }
 
 async fn name_locks(conn: &mut impl Connection, other: &mut impl Connection) -> Result<Check> {

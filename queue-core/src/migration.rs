@@ -81,7 +81,9 @@ pub async fn pending(url: &ServerUrl) -> Result<Vec<Pending>> {
 /// failure.
 pub async fn run(url: &ServerUrl) -> Result<Vec<Pending>> {
     let mut conn = connect(url, SessionKind::Plain).await?;
-    if !store::installation::has_secret(&mut conn).await? {
+    let mut was_begun = store::installation::has_secret(&mut conn).await?;
+    if !was_begun {
+        was_begun = procedures::are_there(&store::procedure::installed(&mut conn).await?);
         store::installation::make_table(&mut conn).await?;
         store::installation::keep_secret(&mut conn, rand::random()).await?;
     }
@@ -89,6 +91,9 @@ pub async fn run(url: &ServerUrl) -> Result<Vec<Pending>> {
     store::migration::make_ledger(&mut conn).await?;
     let applied = store::migration::applied(&mut conn).await?;
     let mut done = Vec::new();
+    if applied.is_empty() && was_begun {
+        clear_remnants(&mut conn, url).await?;
+    }
     for migration in missing(&applied) {
         let ran = store::migration::apply(&mut conn, &migration.sql).await;
         ran.map_err(|error| refused(error, url))?;
@@ -105,6 +110,35 @@ pub async fn run(url: &ServerUrl) -> Result<Vec<Pending>> {
     // The driver closes the connection some time after this. After an error the lock ends with it.
     store::migration::release_lock(&mut conn).await?;
     Ok(done)
+}
+
+/// Removes what a first migration has left that did not end, and what is left if all tables were
+/// dropped, as `migrate:fresh` of Laravel does: empty tables, and procedures. Only in a database
+/// in which a migrator was at work before: what else has such a name is not ours.
+async fn clear_remnants(conn: &mut impl Connection, url: &ServerUrl) -> Result<()> {
+    let tables = store::migration::existing(conn, &created("TABLE")).await?;
+    for table in &tables {
+        if !store::migration::is_empty(conn, table).await? {
+            let (database, table) = (url.database().to_owned(), table.clone());
+            return Err(CannotMigrate::NotRecorded { database, table }.into());
+        }
+    }
+    for table in &tables {
+        store::migration::drop_table(conn, table).await?;
+    }
+    for procedure in created("PROCEDURE") {
+        store::procedure::drop(conn, procedure).await?;
+    }
+    Ok(())
+}
+
+/// Returns the names of the tables, or of the procedures, that the migrations create.
+fn created(what: &str) -> Vec<&'static str> {
+    let statement = format!("CREATE {what} ");
+    let lines = MIGRATIONS.iter().flat_map(|(_, sql)| sql.lines());
+    let named = lines.filter_map(|line| line.strip_prefix(&statement));
+    let names = named.map(|rest| rest.trim_start_matches("IF NOT EXISTS "));
+    names.filter_map(|rest| rest.split([' ', '(']).next()).collect()
 }
 
 async fn lock(conn: &mut impl Connection, url: &ServerUrl) -> Result<()> {
@@ -178,8 +212,13 @@ async fn repair_procedures(conn: &mut AsyncMysqlConnection) -> Result<Vec<Pendin
     let can_replace = store::procedure::can_replace(conn).await?;
     let links = links(conn, &installed).await?;
     let mut done = Vec::new();
+    // They get this account as their definer.
+    let current = match store::procedure::has_definer(conn).await? {
+        true => installed.clone(),
+        false => BTreeMap::new(),
+    };
     store::procedure::wait_for_a_second(conn).await?;
-    for routine in stale(links, &installed) {
+    for routine in stale(links, &current) {
         let (name, create) = (&routine.name, &routine.create);
         let make = async || store::procedure::create(conn, name, create, can_replace).await;
         again_while_locked(make).await?;

@@ -131,6 +131,13 @@ fn short(digest: &[u8]) -> String {
     digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// Whether there are procedures of any release: no others have names like those of the links.
+#[must_use]
+pub fn are_there(installed: &BTreeMap<String, String>) -> bool {
+    let odd = link("queue_contract", Links::Odd);
+    installed.contains_key(&odd)
+}
+
 /// Whether these links all lead to the bodies of this release.
 #[must_use]
 pub fn are_current(links: Links, installed: &BTreeMap<String, String>) -> bool {

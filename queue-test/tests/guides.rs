@@ -4,6 +4,7 @@
 #![allow(
     clippy::expect_used,
     clippy::panic,
+    clippy::print_stdout,
     reason = "tests: a guide that cannot be followed has failed"
 )]
 

@@ -39,7 +39,7 @@ pub(crate) enum Topic {
         #[arg(long, value_name = "N", hide = true)]
         partitions: Option<u32>,
         #[command(flatten)]
-        settings: SettingsArgs,
+        settings: Box<SettingsArgs>,
     },
     Access(state::Access),
     Pause(state::Pause),

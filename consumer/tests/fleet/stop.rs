@@ -1,3 +1,4 @@
+use rowmq_test::proxy::FaultProxy;
 use rustix::process::Signal;
 
 use crate::fleet::{Fleet, Start};
@@ -49,6 +50,32 @@ async fn when_the_time_to_drain_is_over_the_rest_is_released() {
     fleet.until("begun", async || fleet.begun(member) == 2).await;
     fleet.signal(member, Signal::TERM);
     assert!(fleet.ended(member).await.success(), "{}", fleet.said(member));
+    let next = fleet.start(&Start::default());
+    fleet.drained().await;
+    assert_eq!(fleet.begun(next), 2);
+}
+
+/// A claim waits behind a settlement that is tried again and again. What the consumer holds is not
+/// lost: another one handles it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_consumer_that_cannot_settle_stops_all_the_same() {
+    let mut fleet = Fleet::new().await;
+    let direct = fleet.database.url().clone();
+    let proxy = FaultProxy::start(&direct).await;
+    fleet.enqueue(2).await;
+    fleet.through(&proxy.url(&direct));
+    let settings = [("ROWMQ_CONSUMER_LEASE", "2s"), ("ROWMQ_CONSUMER_BEAT", "500ms")];
+    let settings = [settings.as_slice(), &[("ROWMQ_CONSUMER_DRAIN", "1s")]].concat();
+    let start = Start { work_ms: 1_000, settings: &settings, ..Start::default() };
+    let member = fleet.start(&start);
+    fleet.until("begun", async || fleet.begun(member) == 2).await;
+    proxy.refuse();
+    let says = async |text: &str| fleet.said(member).contains(text);
+    fleet.until("cut off", async || says("silent for almost a lease").await).await;
+    fleet.until("it cannot settle", async || says("Settling fails").await).await;
+    fleet.signal(member, Signal::TERM);
+    assert!(fleet.ended(member).await.success(), "{}", fleet.said(member));
+    fleet.through(&direct);
     let next = fleet.start(&Start::default());
     fleet.drained().await;
     assert_eq!(fleet.begun(next), 2);

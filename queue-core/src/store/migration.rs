@@ -45,6 +45,30 @@ pub async fn applied(conn: &mut impl Connection) -> Result<Vec<String>> {
     }
 }
 
+/// No index: lists which of these tables exist.
+pub async fn existing(conn: &mut impl Connection, tables: &[&str]) -> Result<Vec<String>> {
+    let statement = Statement::new(
+        "SELECT TABLE_NAME AS name FROM information_schema.TABLES \
+         WHERE TABLE_SCHEMA = DATABASE() ORDER BY TABLE_NAME",
+    );
+    let names: Vec<String> = load(conn, "list the tables", statement).await?;
+    Ok(names.into_iter().filter(|name| tables.contains(&name.as_str())).collect())
+}
+
+/// PRIMARY of the table: returns whether it has no row.
+pub async fn is_empty(conn: &mut impl Connection, table: &str) -> Result<bool> {
+    let statement =
+        Statement::new(format!("SELECT NOT EXISTS (SELECT 1 FROM {table}) AS is_empty"));
+    let rows: Vec<bool> = load(conn, "look into a table", statement).await?;
+    Ok(rows.first() == Some(&true))
+}
+
+/// Removes a table.
+pub async fn drop_table(conn: &mut impl Connection, table: &str) -> Result<()> {
+    let dropped = conn.batch(&format!("DROP TABLE IF EXISTS {table}")).await;
+    dropped.map_err(|error| Error::database("remove a table", &error))
+}
+
 /// Executes the statements of a migration.
 pub async fn apply(conn: &mut impl Connection, sql: &str) -> Result<()> {
     conn.batch(sql).await.map_err(|error| Error::database("migrate", &error))

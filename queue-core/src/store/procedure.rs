@@ -25,6 +25,18 @@ pub async fn can_replace(conn: &mut impl Connection) -> Result<bool> {
     Ok(rows.first() == Some(&true))
 }
 
+/// No index: returns whether the account exists that the procedures run as. It is missing after a
+/// restore on another server, and every call fails then.
+pub async fn has_definer(conn: &mut impl Connection) -> Result<bool> {
+    let called = conn.batch("CALL queue_contract()").await;
+    match called.map_err(|error| Error::database("call a procedure", &error)) {
+        // 1449.
+        Err(Error::Database { message, .. }) => Ok(!message.contains("specified as a definer")),
+        Err(error) => Err(error),
+        Ok(()) => Ok(true),
+    }
+}
+
 /// No index: limits this session's waits for the lock of a procedure to one second.
 ///
 /// MySQL keeps the lock of each procedure that a transaction has called until the transaction ends,

@@ -10,11 +10,11 @@ use futures_util::future::join_all;
 use rowmq_core::connection::{SessionKind, connect};
 use rowmq_core::model::CannotMigrate;
 use rowmq_core::store::{self, installation};
-use rowmq_core::{Error, Fault, migration};
+use rowmq_core::{AsyncMysqlConnection, Error, Fault, migration};
 use rowmq_test::TestDatabase;
 use rowmq_test::proxy::FaultProxy;
 
-use crate::scene::{Scene, number};
+use crate::scene::{Scene, number, text};
 
 /// The schema files that Diesel reads.
 const SCHEMA: [&str; 3] = [
@@ -230,18 +230,100 @@ async fn migrating_leaves_what_else_is_in_the_database_alone() {
     assert_eq!(number(&mut conn, strange).await, 2);
 }
 
-/// A migration that stopped half-way is continued or refused with a clear error, never skipped.
+/// Drops the tables of the queue of which `is_dropped` is true.
+async fn drop_tables(conn: &mut AsyncMysqlConnection, is_dropped: impl Fn(&str) -> bool) {
+    let names = "SELECT GROUP_CONCAT(TABLE_NAME ORDER BY TABLE_NAME) FROM \
+                 information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE()";
+    let names = text(conn, names).await;
+    for name in names.split(',').filter(|name| is_dropped(name)) {
+        conn.batch_execute(&format!("DROP TABLE {name}")).await.unwrap();
+    }
+}
+
+/// The tools of some frameworks drop all tables, and leave the procedures.
 #[tokio::test]
-async fn a_half_made_schema_is_noticed() {
+async fn a_database_whose_tables_were_dropped_is_migrated_again() {
+    let mut scene = Scene::new().await;
+    drop_tables(&mut scene.conn, |_| true).await;
+    migration::run(scene.db.url()).await.unwrap();
+    rowmq_core::doctor::require(scene.db.url()).await.unwrap();
+    scene.db.topic("again").await;
+    scene.sql("CALL queue_send('again', 'x', NULL)").await;
+    assert_eq!(scene.number("SELECT COUNT(*) FROM queue_message").await, 1);
+}
+
+#[tokio::test]
+async fn a_first_migration_that_was_interrupted_is_made_again() {
+    let mut scene = Scene::new().await;
+    scene.sql("DELETE FROM queue_topic; DELETE FROM queue_schema_migration").await;
+    drop_tables(&mut scene.conn, |name| name > "queue_log" && name < "queue_schedule").await;
+    migration::run(scene.db.url()).await.unwrap();
+    rowmq_core::doctor::require(scene.db.url()).await.unwrap();
+    // Rows are never dropped.
+    scene.db.topic("kept").await;
+    scene.sql("DELETE FROM queue_schema_migration").await;
+    let refused = migration::run(scene.db.url()).await.unwrap_err();
+    let names_it = refused.to_string().contains("'queue_topic'");
+    assert!(names_it && matches!(refused, Error::CannotMigrate(CannotMigrate::NotRecorded { .. })));
+    assert_eq!(scene.number("SELECT COUNT(*) FROM queue_topic WHERE name = 'kept'").await, 1);
+}
+
+#[tokio::test]
+async fn a_table_of_the_users_own_is_left_alone() {
     let scene = Scene::new().await;
     let bare = TestDatabase::empty_on(scene.db.url()).await;
     let mut conn = connect(bare.url(), SessionKind::Plain).await.unwrap();
-    conn.batch_execute("CREATE TABLE queue_topic (id INT PRIMARY KEY)").await.unwrap();
-    let pending = migration::pending(bare.url()).await.unwrap();
-    if let Err(refused) = migration::run(bare.url()).await {
-        assert!(refused.to_string().contains("queue_topic"), "{refused}");
-        assert_eq!(migration::pending(bare.url()).await.unwrap(), pending);
-    } else {
-        rowmq_core::doctor::require(bare.url()).await.unwrap();
+    conn.batch_execute("CREATE TABLE queue_topic (own INT PRIMARY KEY)").await.unwrap();
+    let refused = migration::run(bare.url()).await.unwrap_err();
+    assert!(refused.to_string().contains("queue_topic"), "{refused}");
+    assert_eq!(number(&mut conn, "SELECT COUNT(own) FROM queue_topic").await, 0);
+}
+
+/// As after a restore on another server.
+#[tokio::test]
+async fn procedures_whose_definer_is_gone_are_noticed_and_made_again() {
+    let scene = Scene::new().await;
+    let bare = TestDatabase::empty_on(scene.db.url()).await;
+    let url = bare.account(&["ALL ON {}.*"]).await;
+    migration::run(&url).await.unwrap();
+    let mut conn = bare.connect().await;
+    let definer = "SELECT DEFINER FROM information_schema.ROUTINES \
+                   WHERE ROUTINE_SCHEMA = DATABASE() AND ROUTINE_NAME = 'queue_send'";
+    let user = text(&mut conn, definer).await.replace('@', "'@'");
+    conn.batch_execute(&format!("DROP USER '{user}'")).await.unwrap();
+    let report = rowmq_core::doctor::examine(bare.url()).await.unwrap();
+    let schema = report.failures().find(|check| check.name == "schema").unwrap();
+    assert!(schema.detail.contains("the account that the procedures run as"), "{}", schema.detail);
+    assert!(migration::run(bare.url()).await.unwrap().len() > 60);
+    rowmq_core::doctor::require(bare.url()).await.unwrap();
+    bare.topic("mail").await;
+    conn.batch_execute("CALL queue_send('mail', 'x', NULL)").await.unwrap();
+    assert_eq!(migration::run(bare.url()).await.unwrap(), []);
+}
+
+/// The queue may have a database of its own: a transaction spans the databases of a server.
+#[tokio::test]
+async fn calls_from_another_database_are_part_of_its_transactions() {
+    let mut scene = Scene::new().await;
+    let shop = TestDatabase::empty_on(scene.db.url()).await;
+    let mut conn = shop.connect().await;
+    let (queue, topic) = (scene.db.name().to_owned(), scene.topic.name.to_string());
+    conn.batch_execute("CREATE TABLE orders (id INT PRIMARY KEY) ENGINE = InnoDB").await.unwrap();
+    for end in ["ROLLBACK", "COMMIT"] {
+        let order = format!(
+            "START TRANSACTION; INSERT INTO orders VALUES (1); \
+             CALL {queue}.queue_send('{topic}', 'x', NULL); {end}"
+        );
+        conn.batch_execute(&order).await.unwrap();
+        let kept = i64::from(end == "COMMIT");
+        assert_eq!(scene.number("SELECT COUNT(*) FROM queue_message").await, kept);
+        assert_eq!(number(&mut conn, "SELECT COUNT(*) FROM orders").await, kept);
     }
+    let row = scene.number("SELECT CAST(MAX(id) AS SIGNED) FROM queue_message").await;
+    let handle = format!(
+        "CALL {queue}.queue_claim('{topic}', 1, 0); START TRANSACTION; \
+         DELETE FROM orders; CALL {queue}.queue_settle('1.1.{row}', 'ack', NULL, NULL); COMMIT"
+    );
+    conn.batch_execute(&handle).await.unwrap();
+    assert_eq!(scene.number("SELECT COUNT(*) FROM queue_message").await, 0);
 }

@@ -19,4 +19,14 @@ pub enum CannotMigrate {
         /// How many there are.
         workers: u64,
     },
+    /// A table of the queue has rows, and there is no record of any migration.
+    #[error(
+        "The table '{table}' in '{database}' has rows, but queue_schema_migration says that no migration has run: restore that table together with the others."
+    )]
+    NotRecorded {
+        /// The database of the URL.
+        database: String,
+        /// The table.
+        table: String,
+    },
 }
