@@ -16,9 +16,9 @@ use crate::invocation::Invocation;
 /// Create and change topics, groups and schedules until they are as a file declares them.
 ///
 /// The file is TOML: `[topics.mail]`, `[groups."orders@billing"]`, `[schedules.nightly]`. The
-/// settings are the options of `topic create`, `group create` and `cron set`, with _ for -. What the
-/// file leaves out has its default, so the file is the whole of what it declares; what it does not
-/// declare stays as it is. Pauses and the groups' places are kept.
+/// settings are the options of `topic create`, `group create` and `cron set`, with _ for -. What
+/// the file leaves out has its default, so the file is the whole of what it declares; what it does
+/// not declare stays as it is. Pauses and the groups' places are kept.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Apply {
     file: PathBuf,
