@@ -47,6 +47,9 @@ async fn migrations(conn: &mut Recorder) {
     drop(migration::release_lock(conn).await);
     drop(migration::make_ledger(conn).await);
     drop(migration::applied(conn).await);
+    drop(migration::existing(conn, &["queue_message"]).await);
+    drop(migration::is_empty(conn, "queue_message").await);
+    drop(migration::drop_table(conn, "queue_message").await);
     drop(migration::apply(conn, "SELECT 1").await);
     drop(migration::record(conn, "one").await);
     drop(migration::are_pages_on(conn).await);
@@ -60,6 +63,7 @@ async fn procedures(conn: &mut Recorder) {
     let create = "CREATE PROCEDURE queue_sample() BEGIN END";
     drop(procedure::installed(conn).await);
     drop(procedure::can_replace(conn).await);
+    drop(procedure::has_definer(conn).await);
     drop(procedure::wait_for_a_second(conn).await);
     for can_replace in [false, true] {
         drop(procedure::create(conn, "queue_sample", create, can_replace).await);
