@@ -8,7 +8,7 @@ use clap::Subcommand;
 use rowmq_core::connection::Session;
 use rowmq_core::model::{Action, Backlog, OnDone, TopicKind, TopicSettings};
 use rowmq_core::topic::change_settings;
-use rowmq_core::{TopicName, store};
+use rowmq_core::{Error, TopicName, store};
 use serde::Serialize;
 
 use self::settings::SettingsArgs;
@@ -95,6 +95,18 @@ pub(crate) fn access_words(topic: &rowmq_core::Topic) -> String {
 /// What a sentence calls the topic.
 pub(crate) fn noun(topic: &rowmq_core::Topic) -> &'static str {
     if topic.of_stream().is_some() { "group" } else { "topic" }
+}
+
+/// What the sentence about a creation says: a topic that exists is as good if that was asked for.
+pub(crate) fn created(
+    result: rowmq_core::Result<()>,
+    if_not_exists: bool,
+) -> rowmq_core::Result<&'static str> {
+    match result {
+        Ok(()) => Ok("is created"),
+        Err(Error::TopicExists { .. }) if if_not_exists => Ok("exists"),
+        Err(error) => Err(error),
+    }
 }
 
 /// What a table calls the kind of a topic.

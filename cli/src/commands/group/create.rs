@@ -3,12 +3,12 @@ use rowmq_core::connection::{Link, Session};
 use rowmq_core::model::{Action, OffsetSpec, TopicKind, TopicSettings};
 use rowmq_core::stream::broadcast::{broadcast_settings, create_broadcast};
 use rowmq_core::stream::group::{create_group, group_settings};
-use rowmq_core::{Error, Topic, TopicName};
+use rowmq_core::{Topic, TopicName};
 
 use super::filter::FilterArgs;
 use crate::author::change;
 use crate::commands::topic::settings::SettingsArgs;
-use crate::commands::topic::{find, kind_word};
+use crate::commands::topic::{created, find, kind_word};
 use crate::invocation::Invocation;
 
 /// A group to be created.
@@ -54,11 +54,7 @@ impl Create {
         group.check()?;
         let name = group.name.clone();
         let mut session = invocation.session().await?;
-        let verb = match group.create(&mut session).await {
-            Ok(()) => "is created",
-            Err(Error::TopicExists { .. }) if if_not_exists => "exists",
-            Err(error) => return Err(error.into()),
-        };
+        let verb = created(group.create(&mut session).await, if_not_exists)?;
         let found = find(&mut session, &name).await?;
         group.refuse_other_kind(&found)?;
         invocation.output.report(&found, &format!("The group '{name}' {verb}."))

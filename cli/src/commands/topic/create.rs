@@ -3,10 +3,10 @@ use clap::ValueEnum;
 use rowmq_core::connection::{Link, Session};
 use rowmq_core::model::{Action, TopicKind, TopicSettings};
 use rowmq_core::stream::group::create_stream;
-use rowmq_core::{Error, Topic, TopicName, store};
+use rowmq_core::{Topic, TopicName, store};
 
 use super::settings::SettingsArgs;
-use super::{check_packet, find, kind_word};
+use super::{check_packet, created, find, kind_word};
 use crate::author;
 use crate::invocation::Invocation;
 
@@ -49,11 +49,7 @@ impl Create {
         let Self { topic, if_not_exists } = self;
         let name = topic.name.clone();
         let mut session = invocation.session().await?;
-        let verb = match topic.create(&mut session).await {
-            Ok(()) => "is created",
-            Err(Error::TopicExists { .. }) if if_not_exists => "exists",
-            Err(error) => return Err(error.into()),
-        };
+        let verb = created(topic.create(&mut session).await, if_not_exists)?;
         let found = find(&mut session, &name).await?;
         topic.refuse_other_kind(&found)?;
         invocation.output.report(&found, &format!("The topic '{name}' {verb}."))
