@@ -149,7 +149,7 @@ fn every_function_of_the_store_is_called() {
 }
 
 /// MariaDB 11.8.9 ends with signal 11 if a KILL meets a SELECT of a procedure that reads a
-/// JSON_TABLE and has a correlated EXISTS beside it (docs/decisions/killed-statements.md).
+/// `JSON_TABLE` and has a correlated EXISTS beside it (docs/decisions/killed-statements.md).
 #[test]
 fn a_kill_does_not_end_the_server() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/procedures");
@@ -168,7 +168,7 @@ fn a_kill_does_not_end_the_server() {
     assert!(tests_a_json_table(cursor));
 }
 
-/// Whether a SELECT of this statement has an EXISTS and, in its own FROM, a JSON_TABLE.
+/// Whether a SELECT of this statement has an EXISTS and, in its own FROM, a `JSON_TABLE`.
 fn tests_a_json_table(statement: &str) -> bool {
     // Each open SELECT: the depth of parentheses it begins at, and which of the two it has.
     let mut selects: Vec<(i32, bool, bool)> = Vec::new();
