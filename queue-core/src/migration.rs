@@ -220,7 +220,16 @@ async fn repair_procedures(conn: &mut AsyncMysqlConnection) -> Result<Vec<Pendin
     store::procedure::wait_for_a_second(conn).await?;
     for routine in stale(links, &current) {
         let (name, create) = (&routine.name, &routine.create);
-        let make = async || store::procedure::create(conn, name, create, can_replace).await;
+        let make = async || {
+            let is_there = installed.contains_key(name);
+            if is_there && can_replace {
+                return store::procedure::replace(conn, create).await;
+            }
+            if is_there {
+                store::procedure::drop(conn, name).await?;
+            }
+            store::procedure::create(conn, create).await
+        };
         again_while_locked(make).await?;
         done.push(Pending::from(routine));
     }

@@ -188,12 +188,19 @@ fn body_name(name: &str, checksum: &str) -> String {
 /// Makes a body of the source: its own name and the names of the bodies it calls get the checksum.
 fn body(source: &Source, checksum: &str) -> Routine {
     let mut create = source.text.to_owned();
-    for other in SOURCES {
-        for (before, after) in [("CALL ", "("), ("CREATE PROCEDURE ", "(")] {
-            let plain = format!("{before}{}{after}", other.name);
-            let own = format!("{before}{}{after}", body_name(other.name, checksum));
-            create = create.replace(&plain, &own);
+    for before in ["CALL ", "CREATE PROCEDURE "] {
+        let mut parts = create.split(before);
+        let mut renamed = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            renamed.push_str(before);
+            match part.split_once('(') {
+                Some((name, rest)) if SOURCES.iter().any(|source| source.name == name) => {
+                    renamed.extend([body_name(name, checksum).as_str(), "(", rest]);
+                }
+                _ => renamed.push_str(part),
+            }
         }
+        create = renamed;
     }
     Routine { name: body_name(source.name, checksum), mark: String::new(), create }
 }

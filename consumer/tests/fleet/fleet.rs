@@ -264,6 +264,12 @@ impl Fleet {
         fs::read_to_string(self.folder.path().join(format!("{member}.err"))).expect("a log")
     }
 
+    /// Returns what all consumers wrote to standard error.
+    pub(crate) fn all_said(&self) -> String {
+        let all: Vec<_> = (0..self.members.len()).map(|member| self.said(member)).collect();
+        all.join("\n")
+    }
+
     /// Waits until the hot table and the claims are empty.
     pub(crate) async fn drained(&self) {
         let mut conn = self.database.connect().await;
@@ -275,8 +281,7 @@ impl Fleet {
         let deadline = Instant::now() + PATIENCE;
         while !holds().await {
             if Instant::now() > deadline {
-                let said: Vec<_> = (0..self.members.len()).map(|m| self.said(m)).collect();
-                panic!("not {what} after {PATIENCE:?}; the consumers said:\n{}", said.join("\n"));
+                panic!("not {what} after {PATIENCE:?}; they said:\n{}", self.all_said());
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }

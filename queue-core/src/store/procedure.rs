@@ -46,21 +46,17 @@ pub async fn wait_for_a_second(conn: &mut impl Connection) -> Result<()> {
     set.map_err(|error| Error::database("set the time that DDL waits", &error))
 }
 
-/// No index: creates a procedure, replacing one of the same name.
-pub async fn create(
-    conn: &mut impl Connection,
-    name: &str,
-    create: &str,
-    can_replace: bool,
-) -> Result<()> {
-    const OPERATION: &str = "make a procedure";
-    let failed = |error| Error::database(OPERATION, &error);
-    if can_replace {
-        let replace = create.replacen("CREATE PROCEDURE", "CREATE OR REPLACE PROCEDURE", 1);
-        return conn.batch(&replace).await.map_err(failed);
-    }
-    drop(conn, name).await?;
-    conn.batch(create).await.map_err(failed)
+/// No index: creates a procedure.
+pub async fn create(conn: &mut impl Connection, create: &str) -> Result<()> {
+    let created = conn.batch(create).await;
+    created.map_err(|error| Error::database("make a procedure", &error))
+}
+
+/// No index: replaces a procedure; only on a server that [can](can_replace).
+pub async fn replace(conn: &mut impl Connection, create: &str) -> Result<()> {
+    let replace = create.replacen("CREATE PROCEDURE", "CREATE OR REPLACE PROCEDURE", 1);
+    let replaced = conn.batch(&replace).await;
+    replaced.map_err(|error| Error::database("replace a procedure", &error))
 }
 
 /// No index: removes a procedure, if it exists.

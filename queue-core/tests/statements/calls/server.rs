@@ -65,8 +65,7 @@ async fn procedures(conn: &mut Recorder) {
     drop(procedure::can_replace(conn).await);
     drop(procedure::has_definer(conn).await);
     drop(procedure::wait_for_a_second(conn).await);
-    for can_replace in [false, true] {
-        drop(procedure::create(conn, "queue_sample", create, can_replace).await);
-    }
+    drop(procedure::create(conn, create).await);
+    drop(procedure::replace(conn, create).await);
     drop(procedure::drop(conn, "queue_sample").await);
 }
