@@ -174,6 +174,22 @@ impl Driver {
     }
 }
 
+/// The error that was logged last, until a round succeeds. While the server is away, three rounds
+/// a second fail with the same one.
+#[derive(Default)]
+struct Warned(Option<String>);
+
+impl Warned {
+    /// Logs the error of a round, once.
+    fn of<T>(&mut self, what: &str, round: &Result<T>) {
+        let error = round.as_ref().err().map(ToString::to_string);
+        if let Some(error) = error.as_ref().filter(|_| error != self.0) {
+            tracing::warn!(%error, "{what} fails; trying again.");
+        }
+        self.0 = error;
+    }
+}
+
 /// Performs the duties of `shift` while this driver is the one that sweeps. Keeps the last error in
 /// `failed` until they succeed.
 ///
@@ -185,6 +201,7 @@ async fn work_while(
     stop: &CancellationToken,
     failed: &RefCell<Option<Error>>,
 ) {
+    let mut warned = Warned::default();
     while !stop.is_cancelled() {
         let is_idle = !*sweeps.borrow_and_update();
         let wait = if is_idle {
@@ -193,13 +210,14 @@ async fn work_while(
             failed.take();
             None
         } else {
-            match shift.round().await {
+            let round = shift.round().await;
+            warned.of("A duty", &round);
+            match round {
                 Ok(due) => {
                     failed.take();
                     Some(due.saturating_duration_since(Instant::now()))
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "A duty fails; trying again.");
                     failed.replace(Some(error));
                     Some(RETRY)
                 }
@@ -225,8 +243,11 @@ impl Upkeep {
         mut ticked: impl FnMut(Result<()>),
         rescue_failed: &RefCell<Option<Error>>,
     ) {
+        let mut warned = Warned::default();
         while !stop.is_cancelled() {
-            let wait = match self.round().await {
+            let round = self.round().await;
+            warned.of("Sweep", &round);
+            let wait = match round {
                 Ok(Some(due)) => {
                     ticked(rescue_failed.borrow().clone().map_or(Ok(()), Err));
                     due.saturating_duration_since(Instant::now())
@@ -237,7 +258,6 @@ impl Upkeep {
                     RETRY
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "Sweep fails; trying again.");
                     ticked(Err(error));
                     RETRY
                 }

@@ -9,16 +9,22 @@ use uuid::Uuid;
 
 use crate::names::{PREFIX, account_stem};
 use crate::patience::{PATIENCE, connected, greeted, session_at};
+use crate::spare::{self, Made};
 use crate::{aside, server};
 
 /// A database on the server of `ROWMQ_URL` for one test, with the queue's tables in it. It is
 /// dropped with this value, even while a failing test unwinds.
+///
+/// With `ROWMQ_TEST_REUSE=1` and `ROWMQ_SERVER_KIND=mysql` it is emptied for another test of the
+/// process instead, and stays on the server in the end.
 ///
 /// The account of `ROWMQ_URL` must be allowed to create and drop databases whose names begin with
 /// `queue_test_`. Connections that still use the database when it is dropped are killed.
 #[derive(Debug)]
 pub struct TestDatabase {
     url: ServerUrl,
+    /// What it was like before its test, if others may have it afterwards.
+    made: Option<Made>,
     accounts: AtomicU32,
 }
 
@@ -40,9 +46,16 @@ impl TestDatabase {
     /// # Panics
     /// If the server cannot be reached or the account may not create databases.
     pub async fn on(server: &ServerUrl) -> Self {
-        let database = Self::empty_on(server).await;
+        let is_kept = spare::are_kept(server);
+        if let Some(made) = if is_kept { spare::take().await } else { None } {
+            return Self { url: made.url().clone(), made: Some(made), accounts: AtomicU32::new(0) };
+        }
+        let mut database = Self::empty_on(server).await;
         let migrated = greeted(async || migration::run(database.url()).await).await;
         migrated.expect("migrations apply");
+        if is_kept {
+            database.made = Some(Made::read(database.url()).await);
+        }
         database
     }
 
@@ -57,7 +70,7 @@ impl TestDatabase {
         let mut conn = connected(server).await;
         server::sweep_once(&mut conn).await;
         conn.batch_execute(&format!("CREATE DATABASE {name}")).await.expect("a database is made");
-        Self { url, accounts: AtomicU32::new(0) }
+        Self { url, made: None, accounts: AtomicU32::new(0) }
     }
 
     /// Returns its URL, password included.
@@ -159,12 +172,15 @@ impl TestDatabase {
 impl Drop for TestDatabase {
     fn drop(&mut self) {
         let url = self.url.clone();
+        let made = self.made.take().filter(|_| !std::thread::panicking());
         let dropped = aside::run(async move || {
             let outside = url.with_database("information_schema").expect("a name for a URL");
             let mut conn = connected(&outside).await;
-            server::drop_database(&mut conn, url.database())
-                .await
-                .expect("the database is dropped");
+            let dropped = match made {
+                Some(made) => made.leave(&mut conn).await,
+                None => server::drop_database(&mut conn, url.database()).await,
+            };
+            dropped.expect("the database is dropped");
         });
         // The panic's own words are printed already. While a test unwinds, a second panic would
         // abort it; the next run sweeps what is left.

@@ -78,6 +78,7 @@ mod program;
 pub mod proxy;
 mod queue;
 mod server;
+mod spare;
 mod supervisor;
 
 pub use self::console::Console;

@@ -42,10 +42,21 @@ pub(crate) async fn drop_database(
     conn: &mut AsyncMysqlConnection,
     database: &str,
 ) -> diesel::QueryResult<()> {
-    end_connections(conn, database).await?;
-    // They may take a while to let go of the tables.
+    end_use(conn, database).await?;
+    // The connections may take a while to let go of the tables.
     conn.batch_execute("SET SESSION lock_wait_timeout = 90").await?;
-    conn.batch_execute(&format!("DROP DATABASE IF EXISTS {database}")).await?;
+    conn.batch_execute(&format!("DROP DATABASE IF EXISTS {database}")).await
+}
+
+/// Ends the connections that use a database, and drops the accounts made for it.
+pub(crate) async fn end_use(
+    conn: &mut AsyncMysqlConnection,
+    database: &str,
+) -> diesel::QueryResult<()> {
+    for session in sessions(conn, database).await? {
+        // It may have ended by itself in the meantime.
+        let _ended = conn.batch_execute(&format!("KILL {session}")).await;
+    }
     let stem = account_stem(database);
     let accounts = format!(
         "SELECT CONCAT(QUOTE(User), '@', QUOTE(Host)) AS name FROM mysql.user \
@@ -61,11 +72,12 @@ pub(crate) async fn drop_database(
     Ok(())
 }
 
-/// Ends connections: one in the middle of a transaction would make DROP DATABASE wait.
-async fn end_connections(
+/// Lists the connections that use a database. One in the middle of a transaction would make DROP
+/// DATABASE wait.
+pub(crate) async fn sessions(
     conn: &mut AsyncMysqlConnection,
     database: &str,
-) -> diesel::QueryResult<()> {
+) -> diesel::QueryResult<Vec<u64>> {
     #[derive(QueryableByName)]
     struct Thread {
         #[diesel(sql_type = Unsigned<BigInt>, column_name = "Id")]
@@ -76,11 +88,8 @@ async fn end_connections(
     // Not information_schema.PROCESSLIST: MySQL 9.7 refuses to read it (3854) while any session
     // runs a statement whose text is not UTF-8.
     let threads: Vec<Thread> = diesel::sql_query("SHOW PROCESSLIST").load(conn).await?;
-    for thread in threads.into_iter().filter(|it| it.database.as_deref() == Some(database)) {
-        // It may have ended by itself in the meantime.
-        let _ended = conn.batch_execute(&format!("KILL {}", thread.id)).await;
-    }
-    Ok(())
+    let uses = |thread: &Thread| thread.database.as_deref() == Some(database);
+    Ok(threads.into_iter().filter(uses).map(|thread| thread.id).collect())
 }
 
 #[cfg(test)]

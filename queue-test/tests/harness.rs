@@ -75,7 +75,11 @@ async fn enqueue_words(queue: &TestQueue, topic: &str, words: &[&str]) {
 // On a single-threaded runtime, the default of `#[tokio::test]`.
 #[tokio::test]
 async fn a_test_database_has_the_tables_and_is_dropped_in_the_end() {
-    let database = TestDatabase::new().await;
+    let server = std::env::var("ROWMQ_URL").expect("ROWMQ_URL names the server to test on");
+    let server = ServerUrl::new(&server).expect("a URL");
+    // Not `ROWMQ_URL` itself, whose databases may be left to other tests.
+    let server = server.with_database("information_schema").expect("a name for a URL");
+    let database = TestDatabase::on(&server).await;
     let name = database.name().to_owned();
     database.topic("mail").await;
     assert_eq!(

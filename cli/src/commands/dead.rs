@@ -43,6 +43,14 @@ struct Dealt {
     messages: usize,
 }
 
+impl Dealt {
+    /// The subject and the verb of a sentence: `1 dead letter of 'mail' is`.
+    fn subject(&self) -> String {
+        let (letters, are) = if self.messages == 1 { ("letter", "is") } else { ("letters", "are") };
+        format!("{} dead {letters} of '{}' {are}", self.messages, self.topic)
+    }
+}
+
 /// Shows the progress of a command. On a terminal only.
 struct Bar(ProgressBar);
 

@@ -75,7 +75,7 @@ async fn dead_letters_are_listed_shown_and_put_back() {
     assert_eq!(rowmq.json(&["dead", "redrive", "mail", &ids[1]])["messages"], 1);
     queue.assert_enqueued("mail", 1).await;
     let sentence = rowmq.say(&["dead", "purge", "mail", "--error", "bad 1", "--yes"]);
-    assert_eq!(sentence, "1 dead letters of 'mail' are deleted.\n");
+    assert_eq!(sentence, "1 dead letter of 'mail' is deleted.\n");
     assert_eq!(queue.depth("mail").await.dead, 0);
 }
 

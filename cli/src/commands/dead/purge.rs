@@ -42,7 +42,6 @@ impl Purge {
         let messages = dead::purge(&mut session, topic.id, &filter, Some(&by), tell).await;
         bar.end();
         let dealt = Dealt { topic: topic.name, messages: messages? };
-        let sentence = format!("{} dead letters of '{}' are deleted.", dealt.messages, dealt.topic);
-        invocation.output.report(&dealt, &sentence)
+        invocation.output.report(&dealt, &format!("{} deleted.", dealt.subject()))
     }
 }

@@ -34,8 +34,6 @@ impl Redrive {
         let messages = dead::redrive(&mut session, &topic, &filter, Some(&by), tell).await;
         bar.end();
         let dealt = Dealt { topic: topic.name, messages: messages? };
-        let sentence =
-            format!("{} dead letters of '{}' are ready again.", dealt.messages, dealt.topic);
-        invocation.output.report(&dealt, &sentence)
+        invocation.output.report(&dealt, &format!("{} ready again.", dealt.subject()))
     }
 }
