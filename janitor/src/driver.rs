@@ -182,11 +182,17 @@ struct Warned(Option<String>);
 impl Warned {
     /// Logs the error of a round, once.
     fn of<T>(&mut self, what: &str, round: &Result<T>) {
-        let error = round.as_ref().err().map(ToString::to_string);
-        if let Some(error) = error.as_ref().filter(|_| error != self.0) {
-            tracing::warn!(%error, "{what} fails; trying again.");
+        if let Some(error) = self.news_of(round) {
+            tracing::warn!(error, "{what} fails; trying again.");
         }
+    }
+
+    /// Returns the error of a round, unless the round before failed with it.
+    fn news_of<T>(&mut self, round: &Result<T>) -> Option<&str> {
+        let error = round.as_ref().err().map(ToString::to_string);
+        let is_news = error != self.0;
         self.0 = error;
+        self.0.as_deref().filter(|_| is_news)
     }
 }
 
@@ -321,5 +327,21 @@ impl Upkeep {
             self.shift.is_steady_from_now();
         }
         Ok(taken)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_news_until_a_round_succeeds_or_fails_with_another_one() {
+        let failed = |reason: &str| -> Result<()> {
+            Err(Error::ReadOnly { server: "db:3306".to_owned(), reason: reason.to_owned() })
+        };
+        let mut warned = Warned::default();
+        let rounds = [failed("a"), failed("a"), failed("b"), Ok(()), failed("b")];
+        let news = rounds.map(|round| warned.news_of(&round).is_some());
+        assert_eq!(news, [true, false, true, false, true]);
     }
 }
